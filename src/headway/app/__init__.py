@@ -1,0 +1,1 @@
+"""The parts put together: what the command line and the library both call."""

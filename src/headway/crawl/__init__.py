@@ -1,0 +1,1 @@
+"""The machine: facts in, orders out, no I/O."""

@@ -1,0 +1,1 @@
+"""The driver in real time: asyncio, real HTTP."""

@@ -1,0 +1,88 @@
+"""Orders that come out of the machine. A driver turns each into I/O, and what follows into an event."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from headway.model.outcome import Capture, Outcome
+from headway.model.page import Lease, Page, Site
+from headway.model.task import Task
+from headway.units import BytesPerSecond, Instant
+
+
+class FetchPage(msgspec.Struct, frozen=True, gc=False):
+    lease: Lease
+    close_after: bool = False
+    """True on the last page of a connection (castillo2004's k)."""
+
+
+class FetchRobots(msgspec.Struct, frozen=True, gc=False):
+    site: Site
+
+
+class SetRates(msgspec.Struct, frozen=True):
+    """What each open site may read from now on; sites that are not named keep no claim of their own."""
+
+    rates_bytes_per_s: dict[Site, BytesPerSecond]
+
+
+class WakeAt(msgspec.Struct, frozen=True, gc=False):
+    """Send a Tick then, replacing the instant asked for before."""
+
+    at: Instant
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Nothing is waiting and nothing is under way."""
+
+
+class PageState(enum.StrEnum):
+    """The states of a known page; `frontier` says which may follow which."""
+
+    WAITING = "waiting"
+    LEASED = "leased"
+    DONE = "done"
+    FAILED = "failed"
+    EXCLUDED = "excluded"
+
+
+class SaveTasks(msgspec.Struct, frozen=True):
+    tasks: tuple[Task, ...]
+
+
+class SaveFound(msgspec.Struct, frozen=True):
+    """Pages seen for the first time, to be kept as waiting."""
+
+    pages: tuple[Page, ...]
+
+
+class SaveSettled(msgspec.Struct, frozen=True):
+    """A page's new state with what made it so. WAITING means: to be tried again, not before `retry_at`."""
+
+    page: Page
+    outcome: Outcome
+    state: PageState
+    attempt: int
+    at: Instant
+    retry_at: Instant | None = None
+    capture: Capture | None = None
+    links: tuple[Page, ...] = ()
+
+
+class SaveSite(msgspec.Struct, frozen=True):
+    """What a site needs to go on after a restart without being asked too soon."""
+
+    site: Site
+    free_at: Instant
+    failures_in_a_row: int
+    robots_text: str | None = None
+    """None: unchanged. The text is parsed again on restart."""
+    robots_expires_at: Instant | None = None
+    ended_at: Instant | None = None
+    """When its last page settled; None while it has pages to come."""
+
+
+Saving = SaveTasks | SaveFound | SaveSettled | SaveSite
+Command = FetchPage | FetchRobots | SetRates | WakeAt | Finished | Saving

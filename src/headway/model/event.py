@@ -1,0 +1,54 @@
+"""Facts that go into the machine. Each is something that has happened; time comes beside it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.model.outcome import Capture, Outcome
+from headway.model.page import Lease, Page, Site
+from headway.model.robots import RobotsRules
+from headway.model.task import Task
+from headway.units import BytesPerSecond, Instant
+
+
+class Seeded(msgspec.Struct, frozen=True):
+    """Sites that are wanted, and pages to begin with."""
+
+    tasks: tuple[Task, ...]
+    pages: tuple[Page, ...]
+
+
+class PageSettled(msgspec.Struct, frozen=True):
+    """A leased page came to an end, with the links found on it (canonical, in document order)."""
+
+    lease: Lease
+    outcome: Outcome
+    links: tuple[Page, ...] = ()
+    capture: Capture | None = None
+
+
+class RobotsSettled(msgspec.Struct, frozen=True):
+    """robots.txt was fetched (or not: rules is None when it could not be had, which denies all)."""
+
+    site: Site
+    rules: RobotsRules | None
+    expires_at: Instant
+    outcome: Outcome
+    text: str = ""
+
+
+class CapacityChanged(msgspec.Struct, frozen=True):
+    """The bound on the link is now this (the timetable turned, or a person changed it)."""
+
+    capacity_bytes_per_s: BytesPerSecond
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """The instant of a `WakeAt` has come."""
+
+
+class Draining(msgspec.Struct, frozen=True):
+    """Start nothing more; what is under way may finish."""
+
+
+Event = Seeded | PageSettled | RobotsSettled | CapacityChanged | Tick | Draining

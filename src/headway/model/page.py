@@ -1,0 +1,35 @@
+"""A page is one URL of a site; a site is what politeness and allocation are reckoned by."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+from headway.units import Instant
+
+Site = NewType("Site", str)
+"""Scheme, host and port in canonical form, without a trailing slash: `https://www.example.org`."""
+
+PageKey = NewType("PageKey", int)
+"""A 64-bit fingerprint of the canonical URL: what the seen set keeps (a node's number in a simulation)."""
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """A page as it was found. `depth` is the number of links from a seed, `score` the user's worth of it."""
+
+    url: str
+    site: Site
+    key: PageKey
+    depth: int = 0
+    score: float = 0.0
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """A page lent out to be fetched until an instant; settling it with another number does not count."""
+
+    number: int
+    page: Page
+    attempt: int
+    leased_at: Instant
+    until: Instant

@@ -1,0 +1,1 @@
+"""From bytes to links, canonical URLs, directives and digests."""

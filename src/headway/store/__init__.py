@@ -1,0 +1,1 @@
+"""What outlives the process: SQLite, WARC files and their index."""
