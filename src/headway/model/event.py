@@ -7,6 +7,7 @@ import msgspec
 from headway.model.outcome import Capture, Outcome
 from headway.model.page import Lease, Page, Site
 from headway.model.robots import RobotsRules
+from headway.model.snapshot import Snapshot
 from headway.model.task import Task
 from headway.units import BytesPerSecond, Instant
 
@@ -16,6 +17,13 @@ class Seeded(msgspec.Struct, frozen=True):
 
     tasks: tuple[Task, ...]
     pages: tuple[Page, ...]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """A crawl is taken up again where a store left it; rules are the robots.txt that are still fresh."""
+
+    snapshot: Snapshot
+    rules: dict[Site, RobotsRules]
 
 
 class PageSettled(msgspec.Struct, frozen=True):
@@ -51,4 +59,4 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-Event = Seeded | PageSettled | RobotsSettled | CapacityChanged | Tick | Draining
+Event = Seeded | Restored | PageSettled | RobotsSettled | CapacityChanged | Tick | Draining

@@ -34,6 +34,7 @@ class Kind(enum.StrEnum):
     FORBIDDEN_ADDRESS = "forbidden-address"
     ROBOTS_DENIED = "robots-denied"
     ROBOTS_UNREACHABLE = "robots-unreachable"
+    OUT_OF_SCOPE = "out-of-scope"  # found, counted, not requested; the detail says which rule
     LEASE_EXPIRED = "lease-expired"
     LIMIT = "site-limit"  # max_pages or max_bytes of the site reached before its turn
     CANCELLED = "cancelled"

@@ -1,0 +1,44 @@
+# Two commands that always work on a fresh machine with Python 3.11, pip and apt: `make demo`, `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check bench reproduce lock clean help
+
+help:
+	@echo "make demo                     crawl a small web that headway serves itself, under a bound, with deadlines"
+	@echo "make test                     every check and every test"
+	@echo "make check                    formatting, lints, types, the dependency rule"
+	@echo "make bench NAME=allocation    a benchmark: $(notdir $(patsubst %/__main__.py,%,$(wildcard benchmarks/*/__main__.py)))"
+	@echo "make reproduce PAPER=zhu2020  a paper's figures: $(notdir $(patsubst %/__main__.py,%,$(wildcard experiments/*/__main__.py)))"
+	@echo "make lock                     write requirements.lock anew"
+
+$(INSTALLED): pyproject.toml requirements.lock scripts/make-venv
+	scripts/make-venv $(PYTHON) $(VENV)
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/headway demo
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache | tail -n 4
+
+test: check
+	scripts/install-test-tools $(VENV)
+	$(BIN)/pytest -n 2 --dist loadfile
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.$(NAME) $(ARGS)
+
+reproduce: $(INSTALLED)
+	$(BIN)/python -m experiments.$(PAPER) $(ARGS)
+
+lock: $(INSTALLED)
+	scripts/lock $(VENV)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

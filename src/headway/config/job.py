@@ -1,0 +1,265 @@
+"""A job as values: quantities read, URLs in canonical form, policies' parameters ready to build with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import zoneinfo
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import TypeVar
+
+import msgspec
+
+from headway.config.deadline import deadline_at
+from headway.config.lines import Path
+from headway.config.reading import Source, read_job_file
+from headway.config.schema import JobFile, SiteTable
+from headway.errors import UnitError
+from headway.fetch.settings import Limits, Timeouts
+from headway.model.page import Page, Site
+from headway.model.task import Task
+from headway.parse.url import page_of
+from headway.policy.scope import Scope
+from headway.policy.timetable import Entry, Timetable
+from headway.units import (
+    UNBOUNDED,
+    Bytes,
+    BytesPerSecond,
+    Instant,
+    Seconds,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
+
+T = TypeVar("T")
+STRATEGIES = ("depth", "length", "klwf", "random", "score")
+
+
+class SiteWish(msgspec.Struct, frozen=True):
+    """A site of the job. Its deadline stays as it was written until the crawl's start is known."""
+
+    site: Site
+    seeds: tuple[Page, ...]
+    deadline: str | None
+    weight: float
+    max_pages: int | None
+    max_bytes: Bytes | None
+    expected_bytes: Bytes | None
+    cap_bytes_per_s: BytesPerSecond | None
+
+
+class Job(msgspec.Struct, frozen=True):
+    file: JobFile
+    """As written, which is also how the run folder remembers it."""
+    sites: tuple[SiteWish, ...]
+    timetable: Timetable
+    strategy: str
+    interval_s: Seconds
+    timeouts: Timeouts
+    limits: Limits
+    scope: Scope
+    accept_types: frozenset[str] | None
+    zone: dt.tzinfo
+
+    def tasks(self, started_at: Instant) -> tuple[Task, ...]:
+        return tuple(
+            Task(
+                wish.site,
+                tuple(page.url for page in wish.seeds),
+                deadline_at(wish.deadline, started_at, self.zone) if wish.deadline else None,
+                wish.weight,
+                wish.max_pages,
+                wish.max_bytes,
+                wish.expected_bytes,
+                wish.cap_bytes_per_s,
+            )
+            for wish in self.sites
+        )
+
+    def seeds(self) -> tuple[Page, ...]:
+        return tuple(page for wish in self.sites for page in wish.seeds)
+
+
+def load_job(path: FilePath) -> Job:
+    """Read and check a job file; JobError says what is wrong and where."""
+    return build_job(*read_job_file(path))
+
+
+def build_job(file: JobFile, source: Source, *, now: Instant | None = None) -> Job:
+    """Check a job as written. Given `now`, deadlines are tried as well, so that a mistake shows before the start."""
+    return _Builder(file, source).job(now)
+
+
+class _Builder:
+    def __init__(self, file: JobFile, source: Source) -> None:
+        self._file = file
+        self._source = source
+
+    def job(self, now: Instant | None) -> Job:
+        crawl = self._file.crawl
+        zone = self._zone()
+        sites = tuple(self._site(number, table) for number, table in enumerate(self._file.site))
+        if not sites:
+            raise self._source.error((), "no site is named; add a [[site]] table with its url, or give URLs")
+        self._no_twins(sites)
+        self._positive(crawl.max_connections, "crawl", "max_connections")
+        self._positive(crawl.pages_per_connection, "crawl", "pages_per_connection")
+        self._positive(crawl.max_attempts, "crawl", "max_attempts")
+        job = Job(
+            self._file,
+            sites,
+            self._timetable(zone),
+            self._strategy(sites),
+            self._read(parse_duration, crawl.interval, "crawl", "interval"),
+            self._timeouts(),
+            self._limits(),
+            self._scope(sites),
+            None if "*" in crawl.accept else frozenset(crawl.accept),
+            zone,
+        )
+        for number, wish in enumerate(sites):
+            if wish.deadline is not None and now is not None:
+                self._read(
+                    lambda text: deadline_at(text, now, zone), wish.deadline, "site", number, "deadline"
+                )
+        return job
+
+    def _site(self, number: int, table: SiteTable) -> SiteWish:
+        where: Path = ("site", number)
+        crawl = self._file.crawl
+        seeds = []
+        for position, url in enumerate((table.url, *table.seeds)):
+            page = page_of(url)
+            if page is None:
+                key = (*where, "seeds") if position else (*where, "url")
+                raise self._source.error(
+                    key, f"{url!r} is not an http or https URL such as 'https://www.example.org/'"
+                )
+            seeds.append(page)
+        if strangers := [page.url for page in seeds if page.site != seeds[0].site]:
+            raise self._source.error(
+                (*where, "seeds"), f"{strangers[0]} is not on {seeds[0].site}; give it a [[site]] of its own"
+            )
+        if not table.weight > 0:
+            raise self._source.error((*where, "weight"), f"{table.weight} is not above zero")
+        max_pages = table.max_pages if table.max_pages is not None else crawl.max_pages
+        self._positive(max_pages, *where, "max_pages")
+        return SiteWish(
+            seeds[0].site,
+            tuple(seeds),
+            table.deadline,
+            table.weight,
+            max_pages,
+            self._size(table.max_bytes or crawl.max_bytes, *where, "max_bytes"),
+            self._size(table.data, *where, "data"),
+            self._rate(table.cap, *where, "cap"),
+        )
+
+    def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:
+        first: dict[Site, int] = {}
+        for number, wish in enumerate(sites):
+            if wish.site in first:
+                raise self._source.error(
+                    ("site", number, "url"),
+                    f"{wish.site} is there already; list its further pages under 'seeds'",
+                )
+            first[wish.site] = number
+
+    def _timetable(self, zone: dt.tzinfo) -> Timetable:
+        crawl = self._file.crawl
+        entries = []
+        for number, entry in enumerate(crawl.timetable):
+            where: Path = ("crawl", "timetable", number)
+            rate = self._rate(entry.bandwidth, *where, "bandwidth")
+            assert rate is not None
+            entries.append(self._read(lambda _, e=entry, r=rate: Entry.parse(e.days, e.hours, r), "", *where))
+        bound = self._rate(crawl.bandwidth, "crawl", "bandwidth")
+        return Timetable(bound if bound is not None else UNBOUNDED, tuple(entries), zone)
+
+    def _timeouts(self) -> Timeouts:
+        table = self._file.crawl.timeouts
+        return Timeouts(
+            connect_s=self._timeout(table.connect, "connect"),
+            first_byte_s=self._timeout(table.first_byte, "first_byte"),
+            idle_s=self._timeout(table.idle, "idle"),
+            total_s=self._timeout(table.total, "total"),
+        )
+
+    def _limits(self) -> Limits:
+        table, where = self._file.crawl.limits, ("crawl", "limits")
+        return Limits(
+            max_head_bytes=self._read(parse_size, table.head, *where, "head"),
+            max_body_bytes=self._read(parse_size, table.body, *where, "body"),
+            max_decoded_bytes=self._read(parse_size, table.decoded, *where, "decoded"),
+        )
+
+    def _scope(self, sites: tuple[SiteWish, ...]) -> Scope:
+        table = self._file.crawl.scope
+        hosts = {wish.site.partition("://")[2] for wish in sites} | set(table.hosts)
+        return Scope(
+            hosts=frozenset(hosts),
+            suffixes=tuple(table.suffixes),
+            allow=tuple(table.allow),
+            deny=tuple(table.deny),
+            max_depth=table.max_depth,
+            max_url_length=table.max_url_length,
+            queries=table.queries,
+            accept=tuple(self._file.crawl.accept),
+        )
+
+    def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
+        name = self._file.crawl.strategy or "length"
+        if name not in STRATEGIES:
+            raise self._source.error(("crawl", "strategy"), f"{name!r} is none of {', '.join(STRATEGIES)}")
+        return name
+
+    def _zone(self) -> dt.tzinfo:
+        name = self._file.crawl.timezone
+        if name is None:
+            return _machine_zone()
+        try:
+            return zoneinfo.ZoneInfo(name)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+            raise self._source.error(
+                ("crawl", "timezone"), f"{name!r} is not a time zone such as 'Europe/Berlin'"
+            ) from None
+
+    # -- reading one value ------------------------------------------------------------------------------
+
+    def _read(self, parse: Callable[[str], T], text: str, *path: str | int) -> T:
+        try:
+            return parse(text)
+        except UnitError as problem:
+            raise self._source.error(path, str(problem)) from None
+
+    def _rate(self, text: str | None, *path: str | int) -> BytesPerSecond | None:
+        if text is None:
+            return None
+        rate = self._read(parse_rate, text, *path)
+        if not rate > 0:
+            raise self._source.error(path, f"{text!r} would let nothing through; it must be above zero")
+        return rate
+
+    def _size(self, text: str | None, *path: str | int) -> Bytes | None:
+        return None if text is None else self._read(parse_size, text, *path)
+
+    def _timeout(self, text: str, key: str) -> float:
+        path = ("crawl", "timeouts", key)
+        length_s = self._read(parse_duration, text, *path)
+        if not length_s > 0:
+            raise self._source.error(path, f"{text!r} leaves no time at all")
+        return length_s
+
+    def _positive(self, number: int | None, *path: str | int) -> None:
+        if number is not None and number < 1:
+            raise self._source.error(path, f"{number} is not a whole number above zero")
+
+
+def _machine_zone() -> dt.tzinfo:
+    """The machine's own time zone, with its summer time, which a fixed offset would forget."""
+    try:
+        with FilePath("/etc/localtime").open("rb") as file:
+            return zoneinfo.ZoneInfo.from_file(file)
+    except (OSError, ValueError):
+        return dt.datetime.now().astimezone().tzinfo or dt.UTC

@@ -1,0 +1,109 @@
+"""The job file as it is written: TOML tables and keys, quantities still as text.
+
+Every key has its default here and nowhere else. Command-line options fill the same tables, so a job file
+and a command line mean the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headway import __version__
+
+DEFAULT_USER_AGENT = f"headway/{__version__} (+https://headway.example/bot)"
+DEFAULT_TYPES = (
+    "text/html",
+    "application/xhtml+xml",
+    "application/pdf",
+    "application/postscript",
+    "text/plain",
+)
+
+Objective = Literal["max-completion", "sum-completion", "tardiness", "late-sites"]
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A table of the job file: unknown keys are errors."""
+
+
+class TimetableEntry(Table):
+    """The bound on certain days and hours; the first entry that fits an instant holds."""
+
+    bandwidth: str
+    days: str = "mon-sun"
+    hours: str = "00:00-24:00"
+
+
+class TimeoutsTable(Table):
+    connect: str = "10 s"
+    first_byte: str = "30 s"
+    idle: str = "30 s"
+    total: str = "10 min"
+
+
+class LimitsTable(Table):
+    head: str = "64 KiB"
+    body: str = "50 MB"
+    decoded: str = "200 MB"
+
+
+class ScopeTable(Table):
+    """Which pages belong to the crawl. Without hosts and suffixes: the hosts of the sites, no others."""
+
+    hosts: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    max_depth: int | None = 30
+    max_url_length: int = 2000
+    queries: bool = True
+
+
+class CrawlTable(Table):
+    bandwidth: str | None = None
+    objective: Objective = "max-completion"
+    user_agent: str = DEFAULT_USER_AGENT
+    strategy: str | None = None
+    interval: str = "5 s"
+    pages_per_connection: int = 1
+    max_connections: int = 256
+    max_attempts: int = 3
+    accept: tuple[str, ...] = DEFAULT_TYPES
+    max_pages: int | None = None
+    """For each site that says nothing itself."""
+    max_bytes: str | None = None
+    respect_robots: bool = True
+    respect_rel_nofollow: bool = False
+    allow_private: bool = False
+    verify_tls: bool = True
+    ca_file: str | None = None
+    proxy: str | None = None
+    no_proxy: tuple[str, ...] = ()
+    timezone: str | None = None
+    """Of deadlines such as "07:30" and of the timetable; the machine's own when not given."""
+    timetable: tuple[TimetableEntry, ...] = ()
+    timeouts: TimeoutsTable = TimeoutsTable()
+    limits: LimitsTable = LimitsTable()
+    scope: ScopeTable = ScopeTable()
+
+
+class SiteTable(Table):
+    url: str
+    seeds: tuple[str, ...] = ()
+    """More pages to begin with, beside `url`."""
+    deadline: str | None = None
+    """ "2 h" from the start, "07:30" the next time the clock shows it, or a date and time."""
+    weight: float = 1.0
+    max_pages: int | None = None
+    max_bytes: str | None = None
+    data: str | None = None
+    """How much the site is expected to hold."""
+    cap: str | None = None
+    """The most that it may be asked for."""
+
+
+class JobFile(Table):
+    crawl: CrawlTable = CrawlTable()
+    site: tuple[SiteTable, ...] = ()

@@ -1,0 +1,44 @@
+"""The decision log: what was decided, when, in a form that two runs can be compared by."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.model.command import Command, FetchPage, FetchRobots, Finished, PageState, SaveSettled, SetRates
+from headway.units import Instant
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    at: Instant
+    decision: str
+    site: str = ""
+    url: str = ""
+    depth: int = 0
+    attempt: int = 0
+    reason: str = ""
+    until: Instant | None = None
+    rates_bytes_per_s: dict[str, float] | None = None
+
+
+def decision_of(now: Instant, command: Command) -> Decision | None:
+    """The line that a command leaves in the log; saving what is known already is no decision."""
+    match command:
+        case FetchPage(lease):
+            page = lease.page
+            return Decision(now, "fetch", page.site, page.url, page.depth, lease.attempt)
+        case SaveSettled(page, outcome, PageState.WAITING, attempt):
+            return Decision(
+                now, "retry", page.site, page.url, page.depth, attempt, outcome.kind, command.retry_at
+            )
+        case SaveSettled(page, outcome, PageState.FAILED | PageState.EXCLUDED as state, attempt):
+            verdict = "give-up" if state is PageState.FAILED else "exclude"
+            reason = outcome.detail if outcome.kind == "out-of-scope" else outcome.kind
+            return Decision(now, verdict, page.site, page.url, page.depth, attempt, reason)
+        case FetchRobots(site):
+            return Decision(now, "ask-robots", site)
+        case SetRates(rates):
+            return Decision(now, "set-rates", rates_bytes_per_s=dict(rates))
+        case Finished():
+            return Decision(now, "finish")
+        case _:
+            return None

@@ -1,0 +1,120 @@
+"""The books: what each site has given so far. Estimates, forecasts and reports are reckoned from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headway.model.command import PageState
+from headway.model.outcome import Outcome
+from headway.model.page import Site
+from headway.model.robots import RobotsRules
+from headway.model.snapshot import SiteRecord
+from headway.model.task import Task
+from headway.units import FOREVER, Instant
+
+_NEVER = Instant(-FOREVER)
+
+
+class SiteBook:
+    """One site: its task, its manners and its sums. Only the machine writes in it."""
+
+    __slots__ = (
+        "content_bytes",
+        "done",
+        "ended_at",
+        "excluded",
+        "failed",
+        "failures_in_a_row",
+        "in_flight",
+        "pages_on_connection",
+        "robots_attempts",
+        "robots_expires_at",
+        "robots_unreachable",
+        "rules",
+        "started_at",
+        "task",
+        "transfer_s",
+        "wire_bytes",
+    )
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.done = 0
+        self.failed = 0
+        self.excluded = 0
+        self.in_flight = 0
+        self.wire_bytes = 0
+        self.content_bytes = 0
+        self.transfer_s = 0.0
+        self.started_at: Instant | None = None
+        self.ended_at: Instant | None = None
+        self.failures_in_a_row = 0
+        self.pages_on_connection = 0
+        self.rules: RobotsRules | None = None
+        self.robots_expires_at = _NEVER
+        self.robots_attempts = 0
+        self.robots_unreachable = False
+
+    @property
+    def site(self) -> Site:
+        return self.task.site
+
+    @property
+    def is_full(self) -> bool:
+        """The site's own limits are reached; what is under way counts as fetched."""
+        task = self.task
+        pages_full = task.max_pages is not None and self.done + self.in_flight >= task.max_pages
+        return pages_full or (task.max_bytes is not None and self.wire_bytes >= task.max_bytes)
+
+    def restore(self, record: SiteRecord) -> None:
+        self.done, self.failed, self.excluded = record.done, record.failed, record.excluded
+        self.wire_bytes, self.content_bytes = record.wire_bytes, record.content_bytes
+        self.started_at, self.ended_at = record.started_at, record.ended_at
+        self.failures_in_a_row = record.failures_in_a_row
+
+    def count_answer(self, now: Instant, outcome: Outcome) -> None:
+        """Bytes and time count whether or not the page is kept: the link has carried them."""
+        self.wire_bytes += outcome.wire_bytes
+        self.content_bytes += outcome.content_bytes
+        self.transfer_s += outcome.duration_s
+        if self.started_at is None and outcome.duration_s > 0:
+            self.started_at = Instant(now - outcome.duration_s)
+
+    def count_state(self, state: PageState) -> None:
+        if state is PageState.DONE:
+            self.done += 1
+        elif state is PageState.FAILED:
+            self.failed += 1
+        elif state is PageState.EXCLUDED:
+            self.excluded += 1
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.books: dict[Site, SiteBook] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.done = 0
+        self.failed = 0
+        self.wire_bytes = 0
+
+    def open(self, task: Task) -> SiteBook:
+        """The site's book; a task given later replaces the one before (another deadline, other limits)."""
+        book = self.books.get(task.site)
+        if book is None:
+            book = self.books[task.site] = SiteBook(task)
+        else:
+            book.task = task
+        return book
+
+    def book(self, site: Site) -> SiteBook:
+        """The site's book; a site that the scope lets in without a task gets one without a deadline."""
+        book = self.books.get(site)
+        return book if book is not None else self.open(Task(site))
+
+    def count(self, now: Instant, book: SiteBook, outcome: Outcome, state: PageState) -> None:
+        book.count_answer(now, outcome)
+        book.count_state(state)
+        self.outcomes[outcome.kind] += 1
+        self.wire_bytes += outcome.wire_bytes
+        self.done += state is PageState.DONE
+        self.failed += state is PageState.FAILED

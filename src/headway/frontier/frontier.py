@@ -1,0 +1,115 @@
+"""The two-level waiting room of castillo2004: a heap of sites, and for each site a heap of pages.
+
+A site stands in one of two heaps while it has pages and is not busy: `sleeping`, by the instant from
+which it may be asked, or `ready`, by the ordering's key. Entries are not moved when a site changes but
+voided by its version number and pushed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from headway.frontier.room import Room, Waiting
+from headway.model.page import Page, Site
+from headway.policy.ordering.base import Key, Ordering
+from headway.units import FOREVER, Instant
+
+
+class Frontier:
+    def __init__(self, ordering: Ordering) -> None:
+        self._ordering = ordering
+        self._rooms: dict[Site, Room] = {}
+        self._sleeping: list[tuple[Instant, int, int, Room]] = []
+        self._ready: list[tuple[Key, int, int, Room]] = []
+        self._changed: dict[Site, Room] = {}
+        self._serial = 0
+        self.waiting = 0
+
+    def room(self, site: Site) -> Room:
+        room = self._rooms.get(site)
+        if room is None:
+            room = self._rooms[site] = Room(site)
+        return room
+
+    def rooms(self) -> Iterator[Room]:
+        return iter(self._rooms.values())
+
+    def put(self, page: Page, attempt: int = 0, not_before: Instant | None = None) -> None:
+        self._serial += 1
+        room = self.room(page.site)
+        room.put(Waiting(self._ordering.page_key(page), self._serial, page, attempt), not_before)
+        self.waiting += 1
+        self._changed[page.site] = room
+
+    def occupy(self, site: Site) -> None:
+        """The site is being asked: nothing more to it until `free`."""
+        room = self._rooms[site]
+        room.busy = True
+        self._changed[site] = room
+
+    def free(self, site: Site, at: Instant) -> None:
+        """The site has answered, and may be asked again from an instant on."""
+        room = self.room(site)
+        room.busy = False
+        room.free_at = at
+        self._changed[site] = room
+
+    def next_site(self, now: Instant) -> Room | None:
+        """The free site that the ordering wants next, with at least one page in line; it is not taken yet."""
+        self._settle(now)
+        ready = self._ready
+        while ready:
+            _, _, version, room = ready[0]
+            if version == room.version:
+                return room
+            heappop(ready)
+        return None
+
+    def take(self, room: Room) -> Waiting:
+        """The next page of a site that `next_site` named."""
+        self.waiting -= 1
+        self._changed[room.site] = room
+        return room.take()
+
+    def take_all(self, site: Site) -> list[Waiting]:
+        room = self.room(site)
+        everyone = room.take_all()
+        self.waiting -= len(everyone)
+        self._changed[site] = room
+        return everyone
+
+    def next_ready_at(self, now: Instant) -> Instant:
+        """When a site that sleeps now may be asked; FOREVER when none does."""
+        self._settle(now)
+        sleeping = self._sleeping
+        while sleeping:
+            at, _, version, room = sleeping[0]
+            if version == room.version:
+                return at
+            heappop(sleeping)
+        return FOREVER
+
+    def _settle(self, now: Instant) -> None:
+        """Bring both heaps up to date: changed sites anew, and sleepers whose time has come."""
+        while self._sleeping and self._sleeping[0][0] <= now:
+            _, _, version, room = heappop(self._sleeping)
+            if version == room.version:
+                self._changed[room.site] = room
+        if not self._changed:
+            return
+        for room in self._changed.values():
+            self._place(now, room)
+        self._changed.clear()
+
+    def _place(self, now: Instant, room: Room) -> None:
+        room.version += 1
+        at = room.ready_at()
+        if at <= now:
+            room.admit_due(now)
+            heappush(self._ready, (self._ordering.site_key(room), room.first_serial, room.version, room))
+            if len(self._ready) > 4 * len(self._rooms) + 64:
+                self._ready = [entry for entry in self._ready if entry[2] == entry[3].version]
+                heapify(self._ready)
+        elif at < FOREVER:
+            heappush(self._sleeping, (at, room.first_serial, room.version, room))

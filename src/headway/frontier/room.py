@@ -1,0 +1,82 @@
+"""The waiting room of one site: its pages in order, and the pages that must not be tried again yet.
+
+States of a known page, and what may follow:
+    WAITING -> LEASED (its turn has come) | FAILED or EXCLUDED (its site is given up, denied, or full)
+    LEASED  -> DONE | WAITING (to be tried again) | FAILED | EXCLUDED
+    DONE, FAILED, EXCLUDED are final.
+Only WAITING pages are in a room; the machine holds the leased ones.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from headway.model.page import Page, Site
+from headway.policy.ordering.base import Key
+from headway.units import FOREVER, Instant
+
+
+class Waiting(NamedTuple):
+    """A page in line. Compared from the left, so the serial decides ties and pages are never compared."""
+
+    key: Key
+    serial: int
+    page: Page
+    attempt: int
+
+
+class Room:
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.free_at = Instant(0.0)
+        self.busy = False
+        self.version = 0
+        """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
+        self._line: list[Waiting] = []
+        self._later: list[tuple[Instant, Waiting]] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line) + len(self._later)
+
+    @property
+    def first_key(self) -> Key:
+        return self._first().key
+
+    @property
+    def first_serial(self) -> int:
+        return self._first().serial
+
+    def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
+        if not_before is None:
+            heappush(self._line, waiting)
+        else:
+            heappush(self._later, (not_before, waiting))
+
+    def admit_due(self, now: Instant) -> None:
+        """Let pages whose penalty is over back into line."""
+        while self._later and self._later[0][0] <= now:
+            heappush(self._line, heappop(self._later)[1])
+
+    def take(self) -> Waiting:
+        return heappop(self._line)
+
+    def take_all(self) -> list[Waiting]:
+        """Empty the room, in order."""
+        everyone = sorted(self._line) + [waiting for _, waiting in sorted(self._later)]
+        self._line, self._later = [], []
+        return everyone
+
+    @property
+    def in_line(self) -> int:
+        return len(self._line)
+
+    def ready_at(self) -> Instant:
+        """When the site could next be asked for a page; FOREVER while it is busy or empty."""
+        if self.busy or not self.waiting:
+            return FOREVER
+        return self.free_at if self._line else max(self.free_at, self._later[0][0])
+
+    def _first(self) -> Waiting:
+        return self._line[0] if self._line else self._later[0][1]

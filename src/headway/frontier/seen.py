@@ -1,0 +1,71 @@
+"""The set of all pages ever seen, as 64-bit keys.
+
+New keys go to a small hash set; when that is full it is merged into one sorted array of eight bytes a
+key. So ten million pages take some 80 MB rather than the gigabyte that a set of Python integers would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.model.page import PageKey
+
+_RECENT_LIMIT = 1 << 18
+
+
+class SeenSet:
+    def __init__(
+        self, keys: Sequence[PageKey] | NDArray[np.int64] = (), *, recent_limit: int = _RECENT_LIMIT
+    ):
+        self._settled: NDArray[np.int64] = np.unique(np.asarray(keys, dtype=np.int64))
+        self._recent: set[PageKey] = set()
+        self._recent_limit = recent_limit
+
+    def __len__(self) -> int:
+        return len(self._settled) + len(self._recent)
+
+    def __contains__(self, key: PageKey) -> bool:
+        return key in self._recent or bool(self._in_settled([key])[0])
+
+    def add(self, key: PageKey) -> bool:
+        """True if the key is new."""
+        return bool(self.add_all([key]))
+
+    def add_all(self, keys: Sequence[PageKey]) -> list[int]:
+        """Add keys and return the positions of those that are new, each key once."""
+        recent = self._recent
+        fresh = [position for position, key in enumerate(keys) if key not in recent]
+        if fresh and len(self._settled):
+            known = self._in_settled([keys[position] for position in fresh])
+            fresh = [position for position, is_known in zip(fresh, known, strict=True) if not is_known]
+        new = []
+        for position in fresh:
+            key = keys[position]
+            if key not in recent:
+                recent.add(key)
+                new.append(position)
+        if len(recent) > self._recent_limit:
+            self._merge()
+        return new
+
+    def _in_settled(self, keys: Sequence[PageKey]) -> list[bool]:
+        settled = self._settled
+        if not len(settled):
+            return [False] * len(keys)
+        wanted = np.array(keys, dtype=np.int64)
+        places = np.minimum(np.searchsorted(settled, wanted), len(settled) - 1)
+        found: list[bool] = (settled[places] == wanted).tolist()
+        return found
+
+    def _merge(self) -> None:
+        fresh = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
+        merged = np.concatenate((self._settled, fresh))
+        # The array is one long sorted run and a short unsorted one: timsort makes that nearly linear.
+        fresh.sort()
+        merged[len(self._settled) :] = fresh
+        merged.sort(kind="stable")
+        self._settled = merged
+        self._recent.clear()

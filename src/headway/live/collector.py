@@ -1,0 +1,160 @@
+"""From an order to a fact: fetch, look at the answer, archive it, and hand its links back.
+
+Nothing is decided here that the machine could decide: an answer is classified, not acted upon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from headway.fetch.robots import MAX_ROBOTS_BYTES, judge
+from headway.live.classify import outcome_of
+from headway.live.driver import Fail, Settle
+from headway.model.command import FetchPage, FetchRobots, SetRates
+from headway.model.event import PageSettled, RobotsSettled
+from headway.model.outcome import Capture, Kind, Outcome
+from headway.model.page import Page, Site
+from headway.parse.document import Parsed, ParseOptions, parse
+from headway.parse.url import page_of
+from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
+from headway.units import Instant, Seconds
+
+_ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
+_ROBOTS_REDIRECTS = 5
+_ARCHIVED = frozenset(
+    {Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED, Kind.SERVER_ERROR}
+)
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """A page as the library's user sees it."""
+
+    page: Page
+    response: Response
+    parsed: Parsed | None
+    outcome: Outcome
+    capture: Capture | None
+
+
+class WebCollector:
+    """Implements `live.driver.Collector` over the real web."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        archive: Archive,
+        find_digest: Callable[[str], Original | None],
+        clock: Clock,
+        *,
+        user_agent: str,
+        accept_types: frozenset[str] | None,
+        parse_options: ParseOptions,
+        on_page: Callable[[Collected], None] | None = None,
+    ) -> None:
+        self._fetcher = fetcher
+        self._archive = archive
+        self._find_digest = find_digest
+        self._clock = clock
+        self._user_agent = user_agent
+        self._accept_types = accept_types
+        self._parse_options = parse_options
+        self._on_page = on_page
+        self._uncommitted: dict[str, Original] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
+        work = (
+            self._page(command, settle) if isinstance(command, FetchPage) else self._robots(command, settle)
+        )
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._finish(done, fail))
+
+    def set_rates(self, command: SetRates) -> None:
+        self._fetcher.set_rates(command.rates_bytes_per_s)
+
+    def committed(self) -> None:
+        """What was archived until now can be found in the store."""
+        self._uncommitted.clear()
+
+    async def aclose(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetcher.aclose()
+
+    def _finish(self, task: asyncio.Task[None], fail: Fail) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            fail(problem)
+
+    # -- a page -----------------------------------------------------------------------------------------
+
+    async def _page(self, command: FetchPage, settle: Settle) -> None:
+        page = command.lease.page
+        request = Request(page.url, page.site, (), command.close_after, self._accept_types)
+        response = await self._fetcher.fetch(request)
+        parsed = parse(response, page, self._parse_options) if response.kind is Kind.FETCHED else None
+        original = self._original(parsed) if parsed is not None else None
+        outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
+        capture = self._keep(response, parsed, outcome, original)
+        if self._on_page is not None:
+            self._on_page(Collected(page, response, parsed, outcome, capture))
+        links = parsed.links if parsed is not None else ()
+        settle(PageSettled(command.lease, outcome, links, capture))
+
+    def _original(self, parsed: Parsed) -> Original | None:
+        if not parsed.digest:
+            return None
+        return self._uncommitted.get(parsed.digest) or self._find_digest(parsed.digest)
+
+    def _keep(
+        self, response: Response, parsed: Parsed | None, outcome: Outcome, original: Original | None
+    ) -> Capture | None:
+        if outcome.kind not in _ARCHIVED:
+            return None
+        digest = parsed.digest if parsed is not None else ""
+        is_copy = outcome.kind is Kind.DUPLICATE
+        capture = self._archive.write(response, digest=digest, revisit_of=original if is_copy else None)
+        if outcome.kind is Kind.FETCHED and digest:
+            self._uncommitted[digest] = Original(response.url, response.requested_at)
+        return capture
+
+    # -- robots.txt -------------------------------------------------------------------------------------
+
+    async def _robots(self, command: FetchRobots, settle: Settle) -> None:
+        site = command.site
+        response = await self._robots_answer(site)
+        outcome = outcome_of(self._clock.now(), response, None, is_known=False)
+        rules = (
+            judge(response.status, response.body, self._user_agent) if response.kind is Kind.FETCHED else None
+        )
+        expires_at = Instant(self._clock.now() + _ROBOTS_LIFETIME_S)
+        text = response.body.decode("utf-8", "replace") if 200 <= response.status < 300 else ""
+        settle(RobotsSettled(site, rules, expires_at, outcome, text))
+
+    async def _robots_answer(self, site: Site) -> Response:
+        url = f"{site}/robots.txt"
+        for _ in range(_ROBOTS_REDIRECTS + 1):
+            response = await self._fetcher.fetch(Request(url, site, max_body_bytes=MAX_ROBOTS_BYTES))
+            location = response.header("location")
+            if (
+                response.kind is not Kind.FETCHED
+                or response.status not in {301, 302, 303, 307, 308}
+                or not location
+            ):
+                return response
+            target = page_of(location, base=url)
+            if target is None:
+                return response
+            url = target.url
+        return response
+
+
+def rules_of(texts: Mapping[Site, str], user_agent: str) -> dict[Site, object]:
+    """robots.txt as a store kept them, parsed again."""
+    return {site: judge(200, text.encode(), user_agent) for site, text in texts.items()}

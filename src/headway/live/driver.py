@@ -1,0 +1,183 @@
+"""Real time: the machine's orders turned into requests, and what comes of them into facts.
+
+This is `sim.kernel` plus waiting. Everything runs on one event loop: a collector calls `settle` when an
+answer is in, the pump feeds what has come since the last turn, and what is to be kept is committed in
+groups, the archive before the rows that point into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headway.crawl.decisions import Decision, decision_of
+from headway.crawl.inbox import in_order
+from headway.crawl.machine import Crawl
+from headway.errors import HeadwayError
+from headway.model.command import (
+    Command,
+    FetchPage,
+    FetchRobots,
+    Finished,
+    SaveFound,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    Saving,
+    SetRates,
+    WakeAt,
+)
+from headway.model.event import Draining, Event, PageSettled, RobotsSettled, Tick
+from headway.ports import Clock
+from headway.units import FOREVER, Instant, Seconds
+
+Settle = Callable[[PageSettled | RobotsSettled], None]
+Fail = Callable[[BaseException], None]
+
+
+class Collector(Protocol):
+    """Carries out the orders that need the network. On the loop, `settle` is called once for each order,
+    or `fail` if what came of it cannot be kept."""
+
+    def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None: ...
+
+    def set_rates(self, command: SetRates) -> None: ...
+
+    def committed(self) -> None:
+        """Everything settled until now is in the store."""
+        ...
+
+    async def aclose(self) -> None:
+        """Abandon what is under way."""
+        ...
+
+
+class Journal(Protocol):
+    """Where what must outlive the process is written."""
+
+    def decide(self, decision: Decision) -> None: ...
+
+    def save(self, batch: Sequence[Saving]) -> None: ...
+
+
+class LiveDriver:
+    def __init__(
+        self,
+        crawl: Crawl,
+        collector: Collector,
+        journal: Journal,
+        clock: Clock,
+        *,
+        commit_every_s: Seconds = Seconds(0.1),
+    ) -> None:
+        self._crawl = crawl
+        self._collector = collector
+        self._journal = journal
+        self._clock = clock
+        self._commit_every_s = commit_every_s
+        self._inbox: list[Event] = []
+        self._batch: list[Saving] = []
+        self._pump_scheduled = False
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Future[None] | None = None
+
+    async def run(self, opening: Sequence[Event]) -> None:
+        """Until the machine says that it has finished, or `stop`; then everything is on disk."""
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
+        for event in opening:
+            self.tell(event)
+        try:
+            await self._over
+        finally:
+            for timer in (self._wake_timer, self._commit_timer):
+                if timer is not None:
+                    timer.cancel()
+            await self._collector.aclose()
+            self._commit()
+
+    def tell(self, event: Event) -> None:
+        """A fact from outside: the capacity has changed, somebody wants the crawl to drain."""
+        self._inbox.append(event)
+        self._schedule_pump()
+
+    def drain(self) -> None:
+        self.tell(Draining())
+
+    def stop(self) -> None:
+        """At once: what is under way is abandoned and will be fetched again by the next run."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    # -- the pump ---------------------------------------------------------------------------------------
+
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled and self._loop is not None:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        assert self._over is not None
+        if self._over.done():
+            return
+        try:
+            events, self._inbox = in_order(self._inbox), []
+            now = self._clock.now()
+            for event in events:
+                for command in self._crawl.step(now, event):
+                    self._obey(now, command)
+        except Exception as problem:  # noqa: BLE001  whatever it is ends the crawl, after what is known is saved
+            self._fail(problem)
+
+    def _obey(self, now: Instant, command: Command) -> None:
+        decision = decision_of(now, command)
+        if decision is not None:
+            self._journal.decide(decision)
+        match command:
+            case FetchPage() | FetchRobots():
+                self._collector.start(command, self.tell, self._fail)
+            case SaveFound() | SaveSettled() | SaveSite() | SaveTasks():
+                self._batch.append(command)
+                self._schedule_commit()
+            case SetRates():
+                self._collector.set_rates(command)
+            case WakeAt(at):
+                self._set_alarm(now, at)
+            case Finished():
+                self.stop()
+
+    def _set_alarm(self, now: Instant, at: Instant) -> None:
+        assert self._loop is not None
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._wake_timer = None
+        if at < FOREVER:
+            self._wake_timer = self._loop.call_later(max(0.0, at - now), self.tell, Tick())
+
+    # -- keeping ----------------------------------------------------------------------------------------
+
+    def _schedule_commit(self) -> None:
+        if self._commit_timer is None and self._loop is not None:
+            self._commit_timer = self._loop.call_later(self._commit_every_s, self._commit_or_fail)
+
+    def _commit_or_fail(self) -> None:
+        try:
+            self._commit()
+        except HeadwayError as problem:
+            self._fail(problem)
+
+    def _commit(self) -> None:
+        self._commit_timer = None
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._journal.save(batch)
+            self._collector.committed()
+
+    def _fail(self, problem: BaseException) -> None:
+        assert self._over is not None
+        if not self._over.done():
+            self._over.set_exception(problem)

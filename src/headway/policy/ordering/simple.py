@@ -1,0 +1,78 @@
+"""The orderings that need no knowledge of the web's shape (castillo2004 section 4, cobweb1999 section 2.4)."""
+
+from __future__ import annotations
+
+from headway.model.page import Page
+from headway.policy.ordering.base import Key, SiteQueue
+
+
+class Depth:
+    """Breadth first: the page nearest to a seed, on whichever site."""
+
+    name = "depth"
+
+    def page_key(self, page: Page) -> Key:
+        return page.depth
+
+    def site_key(self, queue: SiteQueue) -> Key:
+        return queue.first_key
+
+
+class Length:
+    """The site with the longest queue first, so that large sites are begun early and do not trail at the
+    end with all robots but one idle; its pages by depth."""
+
+    name = "length"
+
+    def page_key(self, page: Page) -> Key:
+        return page.depth
+
+    def site_key(self, queue: SiteQueue) -> Key:
+        return -queue.waiting
+
+
+class LongestWait:
+    """cobweb1999's KLWF: the page that has waited longest among those whose server is free."""
+
+    name = "klwf"
+
+    def page_key(self, page: Page) -> Key:
+        return 0.0
+
+    def site_key(self, queue: SiteQueue) -> Key:
+        return queue.first_serial
+
+
+class Score:
+    """The worthiest page first, by the user's scores (diligenti2004); a site is as good as its best page."""
+
+    name = "score"
+
+    def page_key(self, page: Page) -> Key:
+        return -page.score
+
+    def site_key(self, queue: SiteQueue) -> Key:
+        return queue.first_key
+
+
+class Random:
+    """Any page, any site: castillo2004's straight line. Random by hash, so that a run can be repeated."""
+
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._salt = (seed * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+
+    def page_key(self, page: Page) -> Key:
+        return _mixed(page.key ^ self._salt)
+
+    def site_key(self, queue: SiteQueue) -> Key:
+        return queue.first_key
+
+
+def _mixed(number: int) -> float:
+    """SplitMix64's finaliser: neighbouring keys land far apart."""
+    number &= 0xFFFFFFFFFFFFFFFF
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return (number ^ (number >> 31)) / 2**64
