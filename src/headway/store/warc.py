@@ -1,0 +1,184 @@
+"""Captures kept as WARC 1.1 files: response (or revisit) and request, one gzip member a record.
+
+Files are begun when the first capture comes, turned over at a size, and named so that no other start of
+the crawl can choose the same name.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from headway.model.outcome import Capture
+from headway.ports import Original, Response
+from headway.store import warc_record
+from headway.store.appendfile import AppendFile
+from headway.store.times import cdx_timestamp, iso_utc
+from headway.units import Instant
+
+ARCHIVE_FOLDER = "archive"
+WARC_PATTERN = "headway-*.warc.gz"
+_DEFAULT_FILE_BYTES = 10**9
+_NOTES_KEPT = 100_000
+
+
+class CaptureNote(msgspec.Struct, frozen=True, gc=False):
+    """What the index must know of a capture beyond its place."""
+
+    captured_at: Instant
+    payload_digest: str
+    record_type: str
+    """response, revisit or resource."""
+
+
+class WarcArchive:
+    """`payload_digest_of` tells, by the crawl's digest, which payload the store holds already.
+
+    A revisit has its own head and another record's payload, so the two payloads must be the same octets;
+    equal contents in different content codings are not. Without that function the caller is believed.
+    """
+
+    def __init__(
+        self,
+        run_folder: Path,
+        *,
+        info: Mapping[str, str] | None = None,
+        max_file_bytes: int = _DEFAULT_FILE_BYTES,
+        payload_digest_of: Callable[[str], str | None] | None = None,
+    ) -> None:
+        self._run_folder = run_folder
+        self._info = {
+            "software": "headway",
+            "format": "WARC File Format 1.1",
+            "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
+            **(info or {}),
+        }
+        self._max_file_bytes = max_file_bytes
+        self._payload_digest_of = payload_digest_of
+        self._token = secrets.token_hex(4)
+        self._serial = 0
+        self._file: AppendFile | None = None
+        self._name = ""
+        self._lengths: dict[str, int] = {}
+        self._notes: OrderedDict[tuple[str, int], CaptureNote] = OrderedDict()
+
+    def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
+        file = self._open_file(response.requested_at)
+        date = iso_utc(response.requested_at)
+        payload_digest = warc_record.sha1_digest(response.payload)
+        if revisit_of is not None and not self._same_payload(response, digest, payload_digest):
+            revisit_of = None
+        record_id = warc_record.new_record_id()
+        target = warc_record.uri(response.url)
+        record_type, main = _main_record(
+            response,
+            record_id=record_id,
+            date=date,
+            target=target,
+            payload_digest=payload_digest,
+            revisit_of=revisit_of,
+        )
+        capture = Capture(self._name, file.length_bytes, len(main))
+        file.append(main)
+        if response.request_head:
+            file.append(_request_record(response, record_id, date, target))
+        self._note(capture, CaptureNote(response.requested_at, payload_digest, record_type))
+        return capture
+
+    def take_note(self, capture: Capture) -> CaptureNote | None:
+        """What was written there, once; the store commits it with the page's row."""
+        return self._notes.pop((capture.warc_file, capture.warc_offset), None)
+
+    def flush(self) -> Mapping[str, int]:
+        if self._file is not None:
+            self._lengths[self._name] = self._file.flush()
+        # Files that were turned over stay named, in case the commit that follows fails and is repeated.
+        return dict(self._lengths)
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+            self._lengths[self._name] = file.length_bytes
+
+    def _same_payload(self, response: Response, digest: str, payload_digest: str) -> bool:
+        if not response.payload or not response.head:
+            return False
+        return self._payload_digest_of is None or self._payload_digest_of(digest) == payload_digest
+
+    def _open_file(self, now: Instant) -> AppendFile:
+        if self._file is not None and self._file.length_bytes >= self._max_file_bytes:
+            self.close()
+        if self._file is None:
+            filename = f"headway-{cdx_timestamp(now)}-{self._token}-{self._serial:05d}.warc.gz"
+            self._serial += 1
+            self._name = f"{ARCHIVE_FOLDER}/{filename}"
+            self._file = AppendFile(self._run_folder / self._name, is_new=True)
+            self._file.append(warc_record.warcinfo(filename, iso_utc(now), self._info))
+        return self._file
+
+    def _note(self, capture: Capture, note: CaptureNote) -> None:
+        self._notes[capture.warc_file, capture.warc_offset] = note
+        if len(self._notes) > _NOTES_KEPT:
+            self._notes.popitem(last=False)
+
+
+def _main_record(
+    response: Response,
+    *,
+    record_id: str,
+    date: str,
+    target: str,
+    payload_digest: str,
+    revisit_of: Original | None,
+) -> tuple[str, bytes]:
+    block: tuple[bytes, ...]
+    if not response.head:
+        # An HTTP/0.9 answer has no head; made up as a response it would claim what no server said.
+        record_type, content_type, block = "resource", "application/octet-stream", (response.payload,)
+    elif revisit_of is not None:
+        record_type, content_type = "revisit", "application/http;msgtype=response"
+        block = (warc_record.consistent_head(response),)
+    else:
+        record_type, content_type = "response", "application/http;msgtype=response"
+        block = (warc_record.consistent_head(response), response.payload)
+    fields = [
+        ("WARC-Type", record_type),
+        ("WARC-Record-ID", record_id),
+        ("WARC-Date", date),
+        ("WARC-Target-URI", target),
+        ("Content-Type", content_type),
+        ("WARC-Payload-Digest", payload_digest),
+        ("WARC-Block-Digest", warc_record.sha1_digest(*block)),
+    ]
+    address = warc_record.ip_address(response.peer)
+    if address is not None:
+        fields.append(("WARC-IP-Address", address))
+    reason = warc_record.truncation_reason(response)
+    if reason is not None:
+        fields.append(("WARC-Truncated", reason))
+    if revisit_of is not None and record_type == "revisit":
+        fields += [
+            ("WARC-Profile", warc_record.REVISIT_PROFILE),
+            ("WARC-Refers-To-Target-URI", warc_record.uri(revisit_of.url)),
+            ("WARC-Refers-To-Date", iso_utc(revisit_of.captured_at)),
+        ]
+    return record_type, warc_record.record(fields, *block)
+
+
+def _request_record(response: Response, response_id: str, date: str, target: str) -> bytes:
+    head = response.request_head
+    fields = (
+        ("WARC-Type", "request"),
+        ("WARC-Record-ID", warc_record.new_record_id()),
+        ("WARC-Date", date),
+        ("WARC-Target-URI", target),
+        ("WARC-Concurrent-To", response_id),
+        ("Content-Type", "application/http;msgtype=request"),
+        ("WARC-Block-Digest", warc_record.sha1_digest(head)),
+    )
+    return warc_record.record(fields, head)
