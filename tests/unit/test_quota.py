@@ -115,7 +115,10 @@ def test_cut_segments_cover_the_same_time_and_never_exceed_the_volume_of_a_day(
     assert all(left[1] == right[0] for left, right in pairwise(pieces))
     volume: dict[int, float] = {}
     for from_s, to_s, rate in pieces:
-        day = int((from_s + 43200) // 86400)
-        volume[day] = volume.get(day, 0.0) + rate * (to_s - from_s)
+        midnights = [43200.0 + 86400.0 * day for day in range(4)]
+        marks = [from_s, *(mark for mark in midnights if from_s < mark < to_s), to_s]
+        for begin, end in pairwise(marks):
+            day = int((begin + 43200) // 86400)
+            volume[day] = volume.get(day, 0.0) + rate * (end - begin)
     assert volume.get(0, 0.0) <= max(0, 1000 - used) * (1 + 1e-9) + 1e-6
     assert all(spent <= 1000 * (1 + 1e-9) for day, spent in volume.items() if day)

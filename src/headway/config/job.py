@@ -87,7 +87,7 @@ def load_job(path: FilePath) -> Job:
 
 
 def build_job(file: JobFile, source: Source, *, now: Instant | None = None) -> Job:
-    """Check a job as written. Given `now`, deadlines are tried as well, so that a mistake shows before the start."""
+    """Check a job as written. Given `now`, deadlines are tried as well, so that a mistake shows at once."""
     return _Builder(file, source).job(now)
 
 

@@ -1,4 +1,4 @@
-"""Reading a job file: every mistake becomes one message that names the file, the line, the key and the cure."""
+"""Reading a job file: every mistake becomes one message that names file, line, key and cure."""
 
 from __future__ import annotations
 

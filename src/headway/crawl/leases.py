@@ -27,7 +27,7 @@ class Leases:
         return lease
 
     def settle(self, number: int) -> Lease | None:
-        """End a lease; None if it is not open any more, so that an answer that comes too late is not counted."""
+        """End a lease; None if it is not open any more: an answer that comes too late does not count."""
         return self._open.pop(number, None)
 
     def expired(self, now: Instant) -> list[Lease]:

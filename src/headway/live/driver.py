@@ -130,7 +130,8 @@ class LiveDriver:
             for event in events:
                 for command in self._crawl.step(now, event):
                     self._obey(now, command)
-        except Exception as problem:  # noqa: BLE001  whatever it is ends the crawl, after what is known is saved
+        except Exception as problem:
+            # Whatever it is ends the crawl, after what is known has been saved.
             self._fail(problem)
 
     def _obey(self, now: Instant, command: Command) -> None:

@@ -1,0 +1,115 @@
+"""A crawl at a glance, taken from the machine while it runs."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from headway.crawl.ledger import SiteBook
+from headway.crawl.machine import Crawl
+from headway.model.outcome import SUCCESS
+from headway.model.page import Site
+from headway.units import BytesPerSecond, Instant
+
+_NO_ERROR = frozenset(str(kind) for kind in SUCCESS)
+
+
+class SiteLine(msgspec.Struct, frozen=True):
+    site: Site
+    state: str
+    """ "fetching", "waiting", "done", "late" or "unreachable"."""
+    done: int
+    waiting: int
+    failed: int
+    wire_bytes: int
+    rate_bytes_per_s: float
+    deadline_at: Instant | None
+    ended_at: Instant | None
+
+
+class View(msgspec.Struct, frozen=True):
+    now: Instant
+    started_at: Instant
+    done: int
+    waiting: int
+    in_flight: int
+    failed: int
+    wire_bytes: int
+    rate_bytes_per_s: float
+    """Measured over the last second."""
+    capacity_bytes_per_s: BytesPerSecond
+    sites: tuple[SiteLine, ...]
+    """Those that matter most now: under way, then by deadline."""
+    other_sites: int
+    errors: Mapping[str, int]
+
+
+def view_of(
+    crawl: Crawl,
+    now: Instant,
+    started_at: Instant,
+    *,
+    rate_bytes_per_s: float,
+    site_rates: Mapping[Site, float],
+    capacity_bytes_per_s: BytesPerSecond,
+    most_sites: int = 12,
+) -> View:
+    ledger = crawl.ledger
+    lines = (
+        _line(crawl, book, now, site_rates.get(site, 0.0))
+        for site, book in ledger.books.items()
+        if crawl.frontier.room(site).waiting or book.in_flight or book.done or book.failed
+    )
+    chosen = heapq.nsmallest(most_sites, lines, key=_importance)
+    errors = {
+        kind: count
+        for kind, count in ledger.outcomes.most_common()
+        if kind not in _NO_ERROR and not kind.startswith("out-of-scope")
+    }
+    return View(
+        now,
+        started_at,
+        ledger.done,
+        crawl.frontier.waiting,
+        crawl.in_flight,
+        ledger.failed,
+        ledger.wire_bytes,
+        rate_bytes_per_s,
+        capacity_bytes_per_s,
+        tuple(chosen),
+        max(0, len(ledger.books) - len(chosen)),
+        errors,
+    )
+
+
+def _line(crawl: Crawl, book: SiteBook, now: Instant, rate_bytes_per_s: float) -> SiteLine:
+    waiting = crawl.frontier.room(book.site).waiting
+    deadline_at = book.task.deadline_at
+    if book.ended_at is not None and not waiting and not book.in_flight:
+        state = "unreachable" if not book.done and book.failed else "done"
+    else:
+        state = "fetching" if book.in_flight else "waiting"
+        if deadline_at is not None and now > deadline_at:
+            state = "late"
+    return SiteLine(
+        book.site,
+        state,
+        book.done,
+        waiting,
+        book.failed,
+        book.wire_bytes,
+        rate_bytes_per_s,
+        deadline_at,
+        book.ended_at,
+    )
+
+
+def _importance(line: SiteLine) -> tuple[bool, float, str]:
+    return (
+        line.state in {"done", "unreachable"},
+        line.deadline_at if line.deadline_at is not None else math.inf,
+        line.site,
+    )
