@@ -179,8 +179,7 @@ def test_everything_reachable_through_answers_that_succeed_is_found(
 
 def test_an_answer_after_its_lease_ran_out_does_not_count() -> None:
     crawl = new_crawl(Depth())
-    robots, *_ = crawl.step(Instant(0), seeds(1))[-2:]
-    assert isinstance(robots, FetchRobots)
+    (robots,) = [command for command in crawl.step(Instant(0), seeds(1)) if isinstance(command, FetchRobots)]
     script = Script({page(0).url: [Answer(Seconds(1.0))]})
     _, answered = script.play(robots, 0)
     crawl.step(Instant(1), answered)
