@@ -1,0 +1,255 @@
+"""One connection to one server, and the one exchange that may be under way on it.
+
+The transport calls `get_buffer` and `buffer_updated`; bytes go through TLS where there is any, and into the
+reader of the current answer. One timer, set anew only when it fires, watches all time-outs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, cast
+
+from headway.fetch.reader import ResponseReader
+from headway.fetch.settings import Timeouts
+from headway.fetch.tls import TlsLayer, explain
+from headway.fetch.wire import WireCounter
+from headway.model.outcome import Kind
+
+if TYPE_CHECKING:
+    from headway.fetch.target import Origin
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by `Dialer`; `exchange` one request after another until `reusable` is false."""
+
+    def __init__(self, origin: Origin, peer: str, timeouts: Timeouts, scratch: memoryview) -> None:
+        self.origin = origin
+        self.peer = peer
+        self.exchanges = 0
+        self.closed = asyncio.get_running_loop().create_future()
+        """Done when the transport has let go of the socket."""
+        self._loop = asyncio.get_running_loop()
+        self._timeouts = timeouts
+        self._scratch = scratch
+        self._transport: asyncio.Transport | None = None
+        self._tls: TlsLayer | None = None
+        self._wire: WireCounter | None = None
+        self._counted_bytes = 0
+        self._reader: ResponseReader | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._lost = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._started_at = 0.0
+        self._last_arrival_at = self._loop.time()
+        self._answered = False
+
+    @property
+    def reusable(self) -> bool:
+        return not self._lost and self._reader is None
+
+    def wire_bytes(self) -> int:
+        """What has crossed towards us since this was last asked."""
+        total = self._wire.read() if self._wire is not None else None
+        if total is None:
+            return 0
+        crossed, self._counted_bytes = total - self._counted_bytes, total
+        return crossed
+
+    # --- what the fetcher asks for
+
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        """Agree on keys; raises ssl.SSLError, or ConnectionError when the server goes away."""
+        self._tls = TlsLayer(context, self.origin.server_name)
+        self._waiter = self._loop.create_future()
+        self._go_on_shaking()
+        await self._waiter
+
+    async def tunnel(self, head: bytes, reader: ResponseReader) -> None:
+        """Ask a proxy to connect us through; the reader then holds its answer."""
+        await self.exchange(head, reader, self._loop.time())
+
+    async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> None:
+        """Send a request and feed the reader until it has finished. Never raises but for cancellation."""
+        self.exchanges += 1
+        self._reader = reader
+        self._started_at = started_at
+        self._last_arrival_at = self._loop.time()
+        self._answered = False
+        if self._lost or self._transport is None:
+            reader.fail(Kind.RESET, "the connection was closed")
+            self._reader = None
+            return
+        self._waiter = waiter = self._loop.create_future()
+        if self._tls is None:
+            self._transport.write(head)
+        else:
+            self._tls.encrypt(head)
+            self._transport.write(self._tls.to_send())
+        if self._timer is None:
+            self._watch()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Let go at once; what was under way has ended by then or is given up."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._lost = True
+        self._reader = None
+
+    def cancel(self, why: str) -> None:
+        if self._reader is not None:
+            self._reader.fail(Kind.CANCELLED, why)
+            self._finish()
+        self.abort()
+
+    # --- what the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self._wire = WireCounter(sock)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_arrival_at = self._loop.time()
+        self._answered = True
+        data = self._scratch[:nbytes]
+        if self._tls is not None:
+            self._take_ciphertext(data)
+        elif self._reader is not None:
+            if self._reader.feed(data):
+                self._finish()
+        else:
+            self.abort()  # nobody asked: whatever comes next would be taken for an answer
+
+    def eof_received(self) -> bool:
+        if self._reader is not None:
+            self._reader.feed_eof()
+            self._finish()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reader is not None:
+            if exc is None:
+                self._reader.feed_eof()
+            else:
+                self._reader.fail(Kind.RESET, f"the connection broke: {exc}")
+            self._finish()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(ConnectionResetError("the server closed during the TLS handshake"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # --- inside
+
+    def _take_ciphertext(self, data: memoryview) -> None:
+        tls = self._tls
+        assert tls is not None
+        tls.receive(data)
+        if self._reader is None:
+            if self._waiter is not None and not self._waiter.done():
+                self._go_on_shaking()
+            else:
+                self._take_unasked(tls)
+            return
+        try:
+            for piece in tls.plaintext():
+                if self._reader.feed(piece):
+                    self._finish()
+                    return
+        except ssl.SSLError as error:
+            self._reader.fail(Kind.TLS, explain(error))
+            self._finish()
+            return
+        if tls.closed:
+            self._reader.feed_eof()
+            self._finish()
+
+    def _take_unasked(self, tls: TlsLayer) -> None:
+        """Session tickets come between answers and are fine; content is not."""
+        try:
+            if any(tls.plaintext()) or tls.closed:
+                self.abort()
+        except ssl.SSLError:
+            self.abort()
+
+    def _go_on_shaking(self) -> None:
+        tls, waiter = self._tls, self._waiter
+        assert tls is not None
+        assert waiter is not None
+        try:
+            done = tls.shake_hands()
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            self._send_pending(tls)  # the alert that tells the server why
+            waiter.set_exception(error)
+            return
+        self._send_pending(tls)
+        if done:
+            waiter.set_result(None)
+
+    def _send_pending(self, tls: TlsLayer) -> None:
+        pending = tls.to_send()
+        if pending and self._transport is not None:
+            self._transport.write(pending)
+
+    def _finish(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.keep_alive:
+            self.abort()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _watch(self) -> None:
+        """Look whether a time-out has passed, and come back when the next one may.
+
+        No time-out is shorter than the longest sleep of this timer, so none is met late, and a request
+        that takes its usual milliseconds neither sets nor cancels a timer.
+        """
+        self._timer = None
+        if self._lost:
+            return
+        now = self._loop.time()
+        due_at, kind, detail = self._next_timeout()
+        if now >= due_at:
+            if self._reader is not None:
+                self._reader.fail(kind, detail)
+                self._finish()
+            self.abort()
+            return
+        self._timer = self._loop.call_at(min(due_at, now + self._timeouts.shortest_s()), self._watch)
+
+    def _next_timeout(self) -> tuple[float, Kind, str]:
+        timeouts = self._timeouts
+        if self._reader is None:
+            return self._last_arrival_at + timeouts.keep_idle_s, Kind.TIMEOUT_IDLE, ""
+        if self._answered:
+            limit_s, kind, what = timeouts.idle_s, Kind.TIMEOUT_IDLE, "no more data"
+        else:
+            limit_s, kind, what = timeouts.first_byte_s, Kind.TIMEOUT_FIRST_BYTE, "no answer"
+        soon = (self._last_arrival_at + limit_s, kind, f"{what} for {limit_s:g} s")
+        whole = (
+            self._started_at + timeouts.total_s,
+            Kind.TIMEOUT_TOTAL,
+            f"not done after {timeouts.total_s:g} s",
+        )
+        return min(soon, whole)
+
+
+def new_socket(family: socket.AddressFamily) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock

@@ -1,0 +1,223 @@
+"""The fetcher: one site, one connection, kept between requests; every end of a fetch is a `Response`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from headway.fetch.connection import Connection
+from headway.fetch.decode import Decoded, decode
+from headway.fetch.dial import Dialer, DialError
+from headway.fetch.head import HeadError, request_head
+from headway.fetch.proxy import parse_proxy
+from headway.fetch.reader import ResponseReader
+from headway.fetch.resolve import Lookup, Resolver
+from headway.fetch.settings import Limits, Timeouts
+from headway.fetch.target import Target, TargetError, Targets
+from headway.model.outcome import Kind
+from headway.model.page import Site
+from headway.ports import Clock, Request, Response
+from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
+
+# Above this, inflating a body would be felt by the other sites.
+_DECODE_IN_THREAD_BYTES = 128 * 1024
+
+
+class HttpFetcher:
+    """Implements `headway.ports.Fetcher`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        user_agent: str,
+        *,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+        capacity_bytes_per_s: BytesPerSecond = UNBOUNDED,
+        allow_private: bool = False,
+        verify_tls: bool = True,
+        ca_file: str | Path | None = None,
+        proxy: str | None = None,
+        no_proxy: tuple[str, ...] = (),
+        lookup: Lookup | None = None,
+    ) -> None:
+        self._clock = clock
+        self._user_agent = user_agent
+        self._limits = limits or Limits()
+        self._resolver = Resolver(lookup)
+        self._dialer = Dialer(
+            resolver=self._resolver,
+            timeouts=timeouts or Timeouts(),
+            limits=self._limits,
+            user_agent=user_agent,
+            allow_private=allow_private,
+            verify_tls=verify_tls,
+            ca_file=ca_file,
+            proxy=parse_proxy(proxy) if proxy is not None else None,
+            no_proxy=no_proxy,
+        )
+        self._targets = Targets()
+        self._idle: dict[Site, Connection] = {}
+        self._busy: dict[Site, list[asyncio.Future[None]]] = {}
+        self._open: set[Connection] = set()
+        self._capacity = capacity_bytes_per_s
+        self._received_bytes = 0
+        self._closing = False
+
+    def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None:
+        self._capacity = capacity_bytes_per_s
+
+    def set_rates(self, rates_bytes_per_s: Mapping[Site, BytesPerSecond]) -> None:
+        pass
+
+    def bytes_received(self) -> int:
+        return self._received_bytes
+
+    async def aclose(self) -> None:
+        """Close everything; what is under way ends as CANCELLED."""
+        self._closing = True
+        connections = list(self._open)
+        for connection in connections:
+            connection.cancel("the fetcher was closed")
+        self._idle.clear()
+        await self._resolver.aclose()
+        await asyncio.gather(*(connection.closed for connection in connections))
+
+    async def fetch(self, request: Request) -> Response:
+        attempt = _Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
+        try:
+            target = self._targets.of(request.url, request.site)
+            attempt.head = self._request_head(request, target)
+        except (TargetError, HeadError) as error:
+            return _failure(attempt, Kind.PROTOCOL, str(error))
+        # The caller promises one request to a site at a time; a slip must still not mean two connections.
+        while request.site in self._busy:
+            turn = asyncio.get_running_loop().create_future()
+            self._busy[request.site].append(turn)
+            await turn
+        self._busy[request.site] = []
+        try:
+            return await self._fetch(attempt, target)
+        finally:
+            for turn in self._busy.pop(request.site):
+                if not turn.done():
+                    turn.set_result(None)
+
+    async def _fetch(self, attempt: _Attempt, target: Target) -> Response:
+        request = attempt.request
+        connection = self._take_idle(request.site, target)
+        while True:
+            if self._closing:
+                return _failure(attempt, Kind.CANCELLED, "the fetcher was closed")
+            fresh = connection is None
+            if connection is None:
+                try:
+                    connection = await self._open_connection(target)
+                except DialError as error:
+                    return _failure(attempt, error.kind, error.detail, error.peer)
+            reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
+            await connection.exchange(attempt.head, reader, attempt.started_at)
+            wire_bytes = connection.wire_bytes()
+            attempt.wire_bytes += wire_bytes
+            self._received_bytes += wire_bytes
+            if reader.kind is Kind.RESET and not fresh and not reader.started and not self._closing:
+                # The server had closed it while it lay idle: not an answer to this request.
+                connection = None
+                continue
+            self._keep(request, connection)
+            return await self._response(attempt, reader, connection)
+
+    def _request_head(self, request: Request, target: Target) -> bytes:
+        proxy = self._dialer.proxy_for(target.origin)
+        path, extra = target.path, request.headers
+        if proxy is not None and not target.origin.secure:
+            path = f"http://{target.origin.authority}{path}"
+            extra = (*extra, *proxy.headers())
+        return request_head(
+            path, target.origin.authority, self._user_agent, extra, close_after=request.close_after
+        )
+
+    def _take_idle(self, site: Site, target: Target) -> Connection | None:
+        connection = self._idle.pop(site, None)
+        if connection is None or not connection.reusable:
+            return None
+        if connection.origin != target.origin:
+            connection.abort()
+            return None
+        return connection
+
+    async def _open_connection(self, target: Target) -> Connection:
+        connection = await self._dialer.dial(target.origin)
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    def _keep(self, request: Request, connection: Connection) -> None:
+        if request.close_after or self._closing:
+            connection.abort()
+        elif connection.reusable:
+            self._idle[request.site] = connection
+            if len(self._idle) > self._limits.max_idle_connections:
+                self._idle.pop(next(iter(self._idle))).abort()
+
+    async def _response(self, attempt: _Attempt, reader: ResponseReader, connection: Connection) -> Response:
+        payload = reader.payload()
+        duration_s = attempt.duration_s()
+        reply = reader.reply
+        encoding = reply.content_encoding if reply is not None else ""
+        decoded = await self._decode(payload, encoding) if encoding and payload else Decoded(payload)
+        detail = reader.detail
+        if decoded.detail:
+            detail = f"{detail}; {decoded.detail}" if detail else decoded.detail
+        return Response(
+            kind=Kind.BOMB if decoded.bomb and reader.kind is Kind.FETCHED else reader.kind,
+            url=attempt.request.url,
+            requested_at=attempt.requested_at,
+            duration_s=duration_s,
+            status=reply.status if reply is not None else 0,
+            headers=reply.headers if reply is not None else (),
+            request_head=attempt.head,
+            head=reader.head,
+            payload=payload,
+            body=decoded.body,
+            truncated=reader.truncated,
+            wire_bytes=attempt.wire_bytes,
+            peer=connection.peer,
+            keep_alive=connection.reusable,
+            detail=detail,
+        )
+
+    async def _decode(self, payload: bytes, encoding: str) -> Decoded:
+        if len(payload) < _DECODE_IN_THREAD_BYTES:
+            return decode(payload, encoding, self._limits)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, decode, payload, encoding, self._limits)
+
+
+class _Attempt:
+    """One fetch on its way."""
+
+    __slots__ = ("head", "request", "requested_at", "started_at", "wire_bytes")
+
+    def __init__(self, request: Request, requested_at: Instant, started_at: float) -> None:
+        self.request = request
+        self.requested_at = requested_at
+        self.started_at = started_at
+        self.head = b""
+        self.wire_bytes = 0
+
+    def duration_s(self) -> Seconds:
+        return Seconds(asyncio.get_running_loop().time() - self.started_at)
+
+
+def _failure(attempt: _Attempt, kind: Kind, detail: str, peer: str = "") -> Response:
+    return Response(
+        kind=kind,
+        url=attempt.request.url,
+        requested_at=attempt.requested_at,
+        duration_s=attempt.duration_s(),
+        request_head=attempt.head,
+        peer=peer,
+        detail=detail,
+    )
