@@ -1,0 +1,124 @@
+"""Namespaces, veth pairs and queues of the lab.
+
+    crawler ns            router ns                     servers ns
+    wire 10.9.0.2 <----> to_crawler   to_server_i <----> server_i 10.9.i.2   (tbf: the server's rate)
+                          |  ^
+                          v  | delay (TUN): the round-trip time of each server
+Only what the crawler sends is delayed, by the whole round trip: requests, acknowledgements and window
+updates. What the crawler can see of a path (an answer comes one round trip after it was asked for, a
+reopened window takes one round trip to bring bytes) is the same as with half of it on each way, and the
+heavy direction stays inside the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+import msgspec
+
+WIRE = "wire"
+CRAWLER_ADDRESS = "10.9.0.2"
+TOOLS = ("ip", "tc", "ethtool", "unshare", "nsenter")
+
+
+class Link(msgspec.Struct, frozen=True):
+    """What lies between the crawler and one server."""
+
+    rate_bytes_per_s: float
+    rtt_s: float
+    queue_s: float = 0.25
+    """How long the queue at the server's end may get."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a server listens, and a limit on the rate of each connection where the network has none."""
+
+    address: str
+    port: int
+    rate_bytes_per_s: float | None = None
+
+
+def unshare_command() -> list[str]:
+    """A process of its own network and process namespaces; what it starts dies with it."""
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *rights, "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def why_not() -> str | None:
+    """Why the lab cannot be made here, or None when it can."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (see experiments/lab/setup.sh)"
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "no access to /dev/net/tun"
+    trial = (
+        "ip link add name a type veth peer name b && tc qdisc add dev a root tbf rate 1mbit burst 3k latency 99ms "
+        "&& ip tuntap add t mode tun && ip rule add iif a lookup 100"
+    )
+    tried = subprocess.run(
+        [*unshare_command(), "sh", "-c", trial], capture_output=True, text=True, timeout=20, check=False
+    )
+    return None if tried.returncode == 0 else f"namespaces refused: {tried.stderr.strip()}"
+
+
+def server_address(number: int) -> str:
+    return f"10.9.{number + 1}.2"
+
+
+def build(
+    links: Sequence[Link], *, router_pid: int, servers_pid: int, link_bytes_per_s: float | None
+) -> None:
+    """Called in the crawler's namespace; the others are those of two processes already running."""
+    router, servers = ["nsenter", "-n", "-t", str(router_pid)], ["nsenter", "-n", "-t", str(servers_pid)]
+    _veth(WIRE, None, "to_crawler", router_pid)
+    _up([], WIRE, f"{CRAWLER_ADDRESS}/24")
+    _up(router, "to_crawler", "10.9.0.1/24")
+    _do(["ip", "route", "add", "default", "via", "10.9.0.1", "congctl", "cubic"])
+    for namespace in ([], router, servers):
+        _do([*namespace, "ip", "link", "set", "lo", "up"])
+    for number, link in enumerate(links, start=1):
+        inner, outer = f"server_{number}", f"to_server_{number}"
+        _veth(inner, servers_pid, outer, router_pid)
+        _up(servers, inner, f"{server_address(number - 1)}/24")
+        _up(router, outer, f"10.9.{number}.1/24")
+        # Answers leave by the link of the address they come from, not by whichever is first.
+        _do([*servers, "ip", "rule", "add", "from", server_address(number - 1), "lookup", str(number)])
+        _do([*servers, "ip", "route", "add", "default", "via", f"10.9.{number}.1", "dev", inner]
+            + ["table", str(number), "congctl", "cubic"])  # fmt: skip
+        _shape(servers, inner, link.rate_bytes_per_s, link.queue_s)
+    if link_bytes_per_s is not None:
+        _shape(router, "to_crawler", link_bytes_per_s, 1.0)
+    _do([*router, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"])
+    _do([*router, "sysctl", "-qw", "net.ipv4.conf.delay.rp_filter=0"])
+    _do([*router, "ip", "link", "set", "delay", "up"])
+    _do([*router, "ip", "rule", "add", "iif", "to_crawler", "lookup", "100"])
+    _do([*router, "ip", "route", "add", "default", "dev", "delay", "table", "100"])
+
+
+def _veth(name: str, pid: int | None, peer: str, peer_pid: int) -> None:
+    place = [] if pid is None else ["netns", str(pid)]
+    _do(["ip", "link", "add", "name", name, *place, "type", "veth", "peer", "name", peer]
+        + ["netns", str(peer_pid)])  # fmt: skip
+
+
+def _up(namespace: list[str], name: str, address: str) -> None:
+    _do([*namespace, "ip", "address", "add", address, "dev", name])
+    # Segments joined or split by the interface would be counted as one packet with one header.
+    _do([*namespace, "ethtool", "-K", name, "gso", "off", "gro", "off", "tso", "off"])
+    _do([*namespace, "ip", "link", "set", name, "up"])
+
+
+def _shape(namespace: list[str], name: str, rate_bytes_per_s: float, queue_s: float) -> None:
+    burst = max(3028, round(rate_bytes_per_s * 0.002))
+    queue = max(16 * 1514, round(rate_bytes_per_s * queue_s))
+    _do([*namespace, "tc", "qdisc", "add", "dev", name, "root", "tbf"]
+        + ["rate", f"{round(rate_bytes_per_s)}bps", "burst", str(burst), "limit", str(queue)])  # fmt: skip
+
+
+def _do(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -1,0 +1,186 @@
+"""Runs a coroutine function of the caller's choice as the crawler of a lab, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from experiments.lab.network import WIRE, Link, Place, build, server_address, unshare_command, why_not
+from experiments.lab.wire import Recording
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class LabError(RuntimeError):
+    """What ran inside the lab failed; the message is its standard error."""
+
+
+class ServerAt(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+    link: Link
+
+    @property
+    def site(self) -> str:
+        return f"http://{self.host}" + ("" if self.port == 80 else f":{self.port}")
+
+
+class Job(msgspec.Struct, frozen=True):
+    target: str
+    links: list[Link]
+    argument: Any
+    in_namespaces: bool
+    link_bytes_per_s: float | None = None
+
+
+class Lab:
+    """What the function inside is given."""
+
+    def __init__(self, servers: list[ServerAt], folder: Path, *, in_namespaces: bool) -> None:
+        self.servers = servers
+        self.in_namespaces = in_namespaces
+        self._folder = folder
+        self._recordings = 0
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Path]:
+        """Counts while the block runs; read the file with `Recording.read` afterwards."""
+        if not self.in_namespaces:
+            yield self._folder / "arrived"
+            return
+        self._recordings += 1
+        path = self._folder / f"wire-{self._recordings}"
+        with _program("experiments.lab.sampler", WIRE, str(path)) as sampler:
+            _expect(sampler, "up")
+            yield path
+
+
+def run(
+    target: str,
+    links: Sequence[Link],
+    argument: Any = None,
+    *,
+    link_bytes_per_s: float | None = None,
+    timeout_s: float = 600.0,
+    loopback: bool | None = None,
+) -> Any:
+    """Call `module:function` with the lab and the argument, inside; gives back what it returns.
+
+    Where namespaces are refused (or `loopback` asks for it) the servers listen on the loopback interface,
+    each connection held to its server's rate; there are no round-trip times then, and what arrived is
+    what the servers' TCP says was acknowledged. `Lab.in_namespaces` tells which it is.
+    """
+    in_namespaces = why_not() is None if loopback is None else not loopback
+    job = Job(target, list(links), argument, in_namespaces, link_bytes_per_s)
+    command = [*(unshare_command() if in_namespaces else []), sys.executable, "-m", "experiments.lab.inside"]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    inside = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=ROOT,
+    )
+    with inside:
+        assert inside.stdin is not None
+        assert inside.stdout is not None
+        assert inside.stderr is not None
+        try:
+            errors = _Drain(inside.stderr)
+            answer = _Drain(inside.stdout)
+            inside.stdin.write(msgspec.json.encode(job) + b"\n")
+            inside.stdin.flush()
+            # The input stays open: its end is how the lab learns that nobody waits for it any more.
+            inside.wait(timeout_s)
+        finally:
+            inside.kill()
+            inside.stdin.close()
+    complaint = errors.text()
+    if inside.returncode != 0:
+        raise LabError(complaint.strip() or f"the lab ended with {inside.returncode}")
+    if complaint.strip():
+        print(complaint.rstrip(), file=sys.stderr)
+    return msgspec.json.decode(answer.text())
+
+
+class _Drain:
+    """Reads a pipe to its end in a thread, so that neither side waits for the other."""
+
+    def __init__(self, pipe: Any) -> None:
+        self._read = b""
+        self._thread = threading.Thread(target=self._run, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def _run(self, pipe: Any) -> None:
+        self._read = pipe.read()
+
+    def text(self) -> str:
+        self._thread.join(10)
+        return self._read.decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def lab_here(job: Job) -> Iterator[Lab]:
+    """Build the lab around this process (see `inside`), and start its programs."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headway-lab-")))
+        if not job.in_namespaces:
+            servers = stack.enter_context(_program("experiments.lab.server", str(folder / "arrived")))
+            _expect(servers, "up")
+            places = [Place("127.0.0.1", 0, link.rate_bytes_per_s) for link in job.links]
+            ports = msgspec.json.decode(_tell(servers, places), type=list[int])
+            at = [ServerAt("127.0.0.1", port, link) for port, link in zip(ports, job.links, strict=True)]
+            yield Lab(at, folder, in_namespaces=False)
+            return
+        own = ["unshare", "--net"]
+        delay = stack.enter_context(_program("experiments.lab.delay", before=own))
+        servers = stack.enter_context(_program("experiments.lab.server", before=own))
+        _expect(delay, "up")
+        _expect(servers, "up")
+        build(
+            job.links,
+            router_pid=delay.pid,
+            servers_pid=servers.pid,
+            link_bytes_per_s=job.link_bytes_per_s,
+        )
+        _tell(delay, {server_address(n): link.rtt_s for n, link in enumerate(job.links)}, answer=False)
+        _tell(servers, [Place(server_address(number), 80) for number in range(len(job.links))])
+        at = [ServerAt(server_address(number), 80, link) for number, link in enumerate(job.links)]
+        yield Lab(at, folder, in_namespaces=True)
+
+
+@contextlib.contextmanager
+def _program(module: str, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    command = [*before, sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def _expect(program: subprocess.Popen[str], word: str) -> None:
+    assert program.stdout is not None
+    if program.stdout.readline().strip() != word:
+        raise LabError(f"{program.args} did not start")
+
+
+def _tell(program: subprocess.Popen[str], value: object, *, answer: bool = True) -> str:
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write(msgspec.json.encode(value).decode() + "\n")
+    program.stdin.flush()
+    return program.stdout.readline() if answer else ""
+
+
+__all__ = ["Job", "Lab", "LabError", "Recording", "ServerAt", "lab_here", "run"]

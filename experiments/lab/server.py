@@ -1,0 +1,121 @@
+"""The lab's web servers, all in one process, and each on an address of its own.
+
+The path says what comes back: `/SIZE/anything` gives so many bytes, `/stall/SIZE` half of them and then
+silence, `/trickle/SIZE` a byte a second, `/late/SECONDS/SIZE` nothing for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from experiments.lab.network import Place
+
+CHUNK = b"All work and no play makes a dull page. " * 1639
+BYTES_ACKED_AT, SEGMENTS_OUT_AT = 120, 136
+HEADER_BYTES = 66
+ETHERNET_SEGMENT_BYTES = 1448
+
+
+class Answering:
+    def __init__(self) -> None:
+        self.open: set[socket.socket] = set()
+        self.gone_bytes = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        self.open.add(connection)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                target = head.split(b" ", 2)[1].decode("latin-1")
+                await answer(writer, target)
+                if b"connection: close" in head.lower():
+                    break
+            # What is still on its way would be missing from the count.
+            writer.write_eof()
+            await reader.read()
+        self.gone_bytes += arrived_bytes(connection)
+        self.open.discard(connection)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    def arrived_bytes(self) -> int:
+        """What has reached the other side of all connections, headers of the packets included."""
+        return self.gone_bytes + sum(arrived_bytes(connection) for connection in self.open)
+
+
+async def answer(writer: asyncio.StreamWriter, target: str) -> None:
+    parts = target.strip("/").split("/")
+    if parts[0] == "late":
+        await asyncio.sleep(float(parts[1]))
+        parts = parts[2:]
+    manner = parts.pop(0) if parts[0] in {"stall", "trickle"} else ""
+    if not parts or not parts[0].isdigit():
+        body = b"User-agent: *\nDisallow:\n" if target == "/robots.txt" else b""
+        status = b"200 OK" if body else b"404 Not Found"
+        writer.write(b"HTTP/1.1 %s\r\nContent-Type: text/plain\r\n" % status)
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        return
+    size = int(parts[0])
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % size)
+    sent = 0
+    while sent < size:
+        if manner == "stall" and sent >= size // 2:
+            await asyncio.sleep(3600)
+        if manner == "trickle":
+            await asyncio.sleep(1.0)
+        most = {"stall": size // 2 or 1, "trickle": 1}.get(manner, len(CHUNK))
+        part = CHUNK[: min(most, size - sent)]
+        writer.write(part)
+        sent += len(part)
+        await writer.drain()
+
+
+def arrived_bytes(connection: socket.socket) -> int:
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+    except OSError:
+        return 0
+    (acked,) = struct.unpack_from("Q", info, BYTES_ACKED_AT)
+    (segments,) = struct.unpack_from("I", info, SEGMENTS_OUT_AT)
+    return int(acked + HEADER_BYTES * segments)
+
+
+async def main() -> None:
+    print("up", flush=True)
+    loop = asyncio.get_running_loop()
+    places = msgspec.json.decode(await loop.run_in_executor(None, sys.stdin.readline), type=list[Place])
+    answering = Answering()
+    servers = []
+    for place in places:
+        listening = socket.create_server((place.address, place.port), backlog=256)
+        if place.rate_bytes_per_s is not None:
+            # Loopback has segments of 64 KB, of which the first ten go out unpaced.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
+            pacing = struct.pack("Q", round(place.rate_bytes_per_s))
+            listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_MAX_PACING_RATE", 47), pacing)
+        servers.append(await asyncio.start_server(answering.serve, sock=listening))
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    print(msgspec.json.encode(ports).decode(), flush=True)
+    record_to = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    ended = loop.run_in_executor(None, sys.stdin.read)
+    if record_to is not None:
+        with record_to.open("w", buffering=1) as record:
+            while not ended.done():
+                record.write(f"{time.monotonic():.6f} {answering.arrived_bytes()} 0\n")
+                await asyncio.sleep(0.01)
+    await ended
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
