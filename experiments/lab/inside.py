@@ -10,7 +10,6 @@ import sys
 import threading
 
 import msgspec
-
 from experiments.lab.run import Job, lab_here
 
 

@@ -55,8 +55,8 @@ def why_not() -> str | None:
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "no access to /dev/net/tun"
     trial = (
-        "ip link add name a type veth peer name b && tc qdisc add dev a root tbf rate 1mbit burst 3k latency 99ms "
-        "&& ip tuntap add t mode tun && ip rule add iif a lookup 100"
+        "ip link add name a type veth peer name b && ip tuntap add t mode tun && ip rule add iif a lookup 100 "
+        "&& tc qdisc add dev a root tbf rate 1mbit burst 3k latency 99ms"
     )
     tried = subprocess.run(
         [*unshare_command(), "sh", "-c", trial], capture_output=True, text=True, timeout=20, check=False
@@ -72,53 +72,46 @@ def build(
     links: Sequence[Link], *, router_pid: int, servers_pid: int, link_bytes_per_s: float | None
 ) -> None:
     """Called in the crawler's namespace; the others are those of two processes already running."""
-    router, servers = ["nsenter", "-n", "-t", str(router_pid)], ["nsenter", "-n", "-t", str(servers_pid)]
-    _veth(WIRE, None, "to_crawler", router_pid)
-    _up([], WIRE, f"{CRAWLER_ADDRESS}/24")
+    crawler, router, servers = "", f"nsenter -n -t {router_pid} ", f"nsenter -n -t {servers_pid} "
+    for namespace in (crawler, router, servers):
+        _do(f"{namespace}ip link set lo up")
+    _do(f"ip link add name {WIRE} type veth peer name to_crawler netns {router_pid}")
+    _up(crawler, WIRE, f"{CRAWLER_ADDRESS}/24")
     _up(router, "to_crawler", "10.9.0.1/24")
-    _do(["ip", "route", "add", "default", "via", "10.9.0.1", "congctl", "cubic"])
-    for namespace in ([], router, servers):
-        _do([*namespace, "ip", "link", "set", "lo", "up"])
+    _do("ip route add default via 10.9.0.1 congctl cubic")
     for number, link in enumerate(links, start=1):
-        inner, outer = f"server_{number}", f"to_server_{number}"
-        _veth(inner, servers_pid, outer, router_pid)
-        _up(servers, inner, f"{server_address(number - 1)}/24")
+        inner, outer, address = f"server_{number}", f"to_server_{number}", server_address(number - 1)
+        _do(f"ip link add name {inner} netns {servers_pid} type veth peer name {outer} netns {router_pid}")
+        _up(servers, inner, f"{address}/24")
         _up(router, outer, f"10.9.{number}.1/24")
         # Answers leave by the link of the address they come from, not by whichever is first.
-        _do([*servers, "ip", "rule", "add", "from", server_address(number - 1), "lookup", str(number)])
-        _do([*servers, "ip", "route", "add", "default", "via", f"10.9.{number}.1", "dev", inner]
-            + ["table", str(number), "congctl", "cubic"])  # fmt: skip
+        _do(f"{servers}ip rule add from {address} lookup {number}")
+        _do(f"{servers}ip route add default via 10.9.{number}.1 dev {inner} table {number} congctl cubic")
         _shape(servers, inner, link.rate_bytes_per_s, link.queue_s)
     if link_bytes_per_s is not None:
         _shape(router, "to_crawler", link_bytes_per_s, 1.0)
-    _do([*router, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"])
-    _do([*router, "sysctl", "-qw", "net.ipv4.conf.delay.rp_filter=0"])
-    _do([*router, "ip", "link", "set", "delay", "up"])
-    _do([*router, "ip", "rule", "add", "iif", "to_crawler", "lookup", "100"])
-    _do([*router, "ip", "route", "add", "default", "dev", "delay", "table", "100"])
+    _do(f"{router}sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
+    _do(f"{router}sysctl -qw net.ipv4.conf.delay.rp_filter=0")
+    _do(f"{router}ip link set delay up")
+    _do(f"{router}ip rule add iif to_crawler lookup 100")
+    _do(f"{router}ip route add default dev delay table 100")
 
 
-def _veth(name: str, pid: int | None, peer: str, peer_pid: int) -> None:
-    place = [] if pid is None else ["netns", str(pid)]
-    _do(["ip", "link", "add", "name", name, *place, "type", "veth", "peer", "name", peer]
-        + ["netns", str(peer_pid)])  # fmt: skip
-
-
-def _up(namespace: list[str], name: str, address: str) -> None:
-    _do([*namespace, "ip", "address", "add", address, "dev", name])
+def _up(namespace: str, name: str, address: str) -> None:
+    _do(f"{namespace}ip address add {address} dev {name}")
     # Segments joined or split by the interface would be counted as one packet with one header.
-    _do([*namespace, "ethtool", "-K", name, "gso", "off", "gro", "off", "tso", "off"])
-    _do([*namespace, "ip", "link", "set", name, "up"])
+    _do(f"{namespace}ethtool -K {name} gso off gro off tso off")
+    _do(f"{namespace}ip link set {name} up")
 
 
-def _shape(namespace: list[str], name: str, rate_bytes_per_s: float, queue_s: float) -> None:
+def _shape(namespace: str, name: str, rate_bytes_per_s: float, queue_s: float) -> None:
     burst = max(3028, round(rate_bytes_per_s * 0.002))
     queue = max(16 * 1514, round(rate_bytes_per_s * queue_s))
-    _do([*namespace, "tc", "qdisc", "add", "dev", name, "root", "tbf"]
-        + ["rate", f"{round(rate_bytes_per_s)}bps", "burst", str(burst), "limit", str(queue)])  # fmt: skip
+    bucket = f"rate {round(rate_bytes_per_s)}bps burst {burst} limit {queue}"
+    _do(f"{namespace}tc qdisc add dev {name} root tbf {bucket}")
 
 
-def _do(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _do(command: str) -> None:
+    done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+        raise OSError(f"{command}: {done.stderr.strip()}")

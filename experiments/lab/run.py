@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 from experiments.lab.network import WIRE, Link, Place, build, server_address, unshare_command, why_not
 from experiments.lab.wire import Recording
 

@@ -27,7 +27,8 @@ def main() -> None:
         print("up", flush=True)
         due = time.monotonic()
         while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-            record.write("%.6f %d %d\n" % read_counters(statistics, interface))
+            at_s, received, sent = read_counters(statistics, interface)
+            record.write(f"{at_s:.6f} {received} {sent}\n")
             due = max(due + EVERY_S, time.monotonic())
 
 

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import msgspec
-
 from experiments.lab.network import Place
 
 CHUNK = b"All work and no play makes a dull page. " * 1639
