@@ -1,0 +1,161 @@
+"""The one spelling of a URL by which a page is known.
+
+The WHATWG rules (Ada's implementation) decide what a link means. On top of them come only changes that no
+server can tell from the original, so that one page is not fetched under two names: see `canonical`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import can_ada
+from xxhash import xxh3_64_intdigest
+
+from headway.model.page import Page, PageKey, Site
+
+LONGEST_HREF = 65_536
+"""Beyond this many characters a link is nonsense (servers stop at 8 KB or so) and not worth a look."""
+
+_SCHEMES = ("http://", "https://")
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+# What WHATWG lets stand in a path or query although a URI may not contain it, and every percent sign.
+_UNTIDY = re.compile(r"[%|^`{}\[\]\\]")
+_TIDY_ME = re.compile(r"%([0-9A-Fa-f]{2})?|[|^`{}\[\]\\]")
+_KEY_BITS_OF_URL = 48
+_URL_MASK = (1 << _KEY_BITS_OF_URL) - 1
+
+
+class Found(NamedTuple):
+    pages: list[Page]
+    skipped: int
+    """Links that lead to no page: other schemes, hosts that cannot be, nonsense."""
+
+
+def canonical(href: str, base: str | None = None) -> str | None:
+    """The canonical URL that `href` means on a page at `base`, or None where there is none.
+
+    Beyond WHATWG: no fragment, no credentials, no empty query, no dot after the host's name; escapes are
+    in upper case and only where needed (RFC 3986 6.2.2), and characters that no URI may hold are escaped.
+    """
+    page = page_of(href, base)
+    return page.url if page is not None else None
+
+
+def page_of(href: str, base: str | None = None, depth: int = 0, score: float = 0.0) -> Page | None:
+    """The page that a link leads to. Never raises: what cannot be fetched over HTTP is None."""
+    if len(href) > LONGEST_HREF:
+        return None
+    try:
+        parsed = can_ada.parse(href) if base is None else can_ada.parse(base) + href
+    except (ValueError, TypeError):  # TypeError: a lone surrogate has no UTF-8 form
+        return None
+    return _page(parsed, depth, score)
+
+
+def pages_of(hrefs: Iterable[str], base: str, depth: int, charset: str = "utf-8") -> Found:
+    """The pages that the links of a document lead to, each once, in document order. Never raises.
+
+    A document in another charset than UTF-8 has its queries encoded in it, as browsers do.
+    """
+    pages: list[Page] = []
+    skipped = 0
+    home_page = page_of(base)
+    if home_page is None:
+        return Found(pages, sum(1 for _ in hrefs))
+    home, home_url = home_page.site, can_ada.parse(home_page.url)
+    home_prefix, home_bits = home + "/", _site_bits(home)
+    encodes_queries = charset != "utf-8"
+    known_hrefs: set[str] = set()
+    known_urls: set[str] = set()
+    for written in hrefs:
+        href = written[: written.index("#")] if "#" in written else written
+        if href in known_hrefs:
+            continue
+        known_hrefs.add(href)
+        if encodes_queries and not href.isascii():
+            href = _with_encoded_query(href, charset)
+        page: Page | None = None
+        try:
+            parsed = home_url + href if len(href) <= LONGEST_HREF else None
+        except (ValueError, TypeError):
+            parsed = None
+        if parsed is not None:
+            url: str = parsed.href
+            # A tidy link within the site, which is what most are, is spared the second look; the base is
+            # tidy, so that looking at the href is enough.
+            if url.startswith(home_prefix) and url[-1] != "?" and not _UNTIDY.search(href):
+                key = home_bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
+                page = Page(url, home, PageKey(key), depth)
+            else:
+                page = _page(parsed, depth)
+        if page is None:
+            skipped += 1
+        elif page.url not in known_urls:
+            known_urls.add(page.url)
+            pages.append(page)
+    return Found(pages, skipped)
+
+
+def _page(parsed: can_ada.URL, depth: int, score: float = 0.0) -> Page | None:
+    site_and_url = _site_and_url(parsed)
+    if site_and_url is None:
+        return None
+    site, url = site_and_url
+    key = _site_bits(site) | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
+    return Page(url, site, PageKey(key), depth, score)
+
+
+def _site_and_url(parsed: can_ada.URL) -> tuple[Site, str] | None:
+    url: str = parsed.href
+    if not url.startswith(_SCHEMES):
+        return None
+    if parsed.has_credentials():
+        parsed.username = parsed.password = ""
+    parsed.hash = ""
+    host: str = parsed.hostname
+    if host.endswith("."):
+        return _without_final_dots(parsed, host)
+    url, site = parsed.href, Site(parsed.origin)
+    if _UNTIDY.search(url, len(site)):
+        url = site + _TIDY_ME.sub(_tidied, url[len(site) :])
+    return site, url.removesuffix("?")
+
+
+def _without_final_dots(parsed: can_ada.URL, host: str) -> tuple[Site, str] | None:
+    # `example.org.` is the same server as `example.org` and must be asked as politely. The URL is parsed
+    # anew, because without its dot a host may turn out to be no host at all.
+    bare = host.rstrip(".")
+    if not bare:
+        return None
+    try:
+        return _site_and_url(can_ada.parse(parsed.href.replace(host, bare, 1)))
+    except ValueError:
+        return None
+
+
+def _tidied(match: re.Match[str]) -> str:
+    digits = match[1]
+    if digits is None:
+        return f"%{ord(match[0]):02X}"
+    octet = int(digits, 16)
+    return chr(octet) if octet in _UNRESERVED else f"%{digits.upper()}"
+
+
+def _with_encoded_query(href: str, charset: str) -> str:
+    path, mark, query = href.partition("?")
+    try:
+        octets = query.encode(charset, "xmlcharrefreplace")
+    except (LookupError, UnicodeError):
+        return href
+    return path + mark + "".join(chr(octet) if octet < 0x80 else f"%{octet:02X}" for octet in octets)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _site_bits(site: str) -> int:
+    """The site's part of a key: the high bits, so that a store keeps the pages of a site side by side."""
+    bits = xxh3_64_intdigest(site.encode()) >> _KEY_BITS_OF_URL
+    # Signed, since a row number in SQLite is.
+    return (bits - (1 << 16) if bits >= 1 << 15 else bits) << _KEY_BITS_OF_URL
