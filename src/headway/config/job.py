@@ -14,13 +14,13 @@ from headway.config.deadline import deadline_at
 from headway.config.lines import Path
 from headway.config.reading import Source, read_job_file
 from headway.config.schema import JobFile, SiteTable
-from headway.errors import UnitError
+from headway.errors import HeadwayError
 from headway.fetch.settings import Limits, Timeouts
 from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.parse.url import page_of
 from headway.policy.scope import Scope
-from headway.policy.timetable import Entry, Timetable
+from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours
 from headway.units import (
     UNBOUNDED,
     Bytes,
@@ -56,10 +56,11 @@ class Job(msgspec.Struct, frozen=True):
     timetable: Timetable
     strategy: str
     interval_s: Seconds
+    retry_penalty_s: Seconds
+    backoff_s: Seconds
     timeouts: Timeouts
     limits: Limits
     scope: Scope
-    accept_types: frozenset[str] | None
     zone: dt.tzinfo
 
     def tasks(self, started_at: Instant) -> tuple[Task, ...]:
@@ -112,10 +113,11 @@ class _Builder:
             self._timetable(zone),
             self._strategy(sites),
             self._read(parse_duration, crawl.interval, "crawl", "interval"),
+            self._read(parse_duration, crawl.retry_penalty, "crawl", "retry_penalty"),
+            self._read(parse_duration, crawl.backoff, "crawl", "backoff"),
             self._timeouts(),
             self._limits(),
             self._scope(sites),
-            None if "*" in crawl.accept else frozenset(crawl.accept),
             zone,
         )
         for number, wish in enumerate(sites):
@@ -173,7 +175,9 @@ class _Builder:
             where: Path = ("crawl", "timetable", number)
             rate = self._rate(entry.bandwidth, *where, "bandwidth")
             assert rate is not None
-            entries.append(self._read(lambda _, e=entry, r=rate: Entry.parse(e.days, e.hours, r), "", *where))
+            days = self._read(parse_days, entry.days, *where, "days")
+            hours = self._read(parse_hours, entry.hours, *where, "hours")
+            entries.append(Entry(days, *hours, rate))
         bound = self._rate(crawl.bandwidth, "crawl", "bandwidth")
         return Timetable(bound if bound is not None else UNBOUNDED, tuple(entries), zone)
 
@@ -230,7 +234,7 @@ class _Builder:
     def _read(self, parse: Callable[[str], T], text: str, *path: str | int) -> T:
         try:
             return parse(text)
-        except UnitError as problem:
+        except HeadwayError as problem:
             raise self._source.error(path, str(problem)) from None
 
     def _rate(self, text: str | None, *path: str | int) -> BytesPerSecond | None:

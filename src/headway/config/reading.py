@@ -22,6 +22,8 @@ _WITH_UNITS = {
     "data": "1 GB",
     "deadline": "2 h",
     "interval": "15 s",
+    "retry_penalty": "60 s",
+    "backoff": "30 s",
     "connect": "10 s",
     "first_byte": "30 s",
     "idle": "30 s",

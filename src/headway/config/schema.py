@@ -70,6 +70,10 @@ class CrawlTable(Table):
     pages_per_connection: int = 1
     max_connections: int = 256
     max_attempts: int = 3
+    retry_penalty: str = "60 s"
+    """How long a page that failed waits before it is tried again; longer each time."""
+    backoff: str = "30 s"
+    """How long a site in trouble is left alone; longer each time."""
     accept: tuple[str, ...] = DEFAULT_TYPES
     max_pages: int | None = None
     """For each site that says nothing itself."""

@@ -1,0 +1,197 @@
+"""A crawl put together: a job and a run folder in, a finished (or interrupted) run folder out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from headway.app.view import View, view_of
+from headway.config.job import Job
+from headway.crawl.machine import Crawl
+from headway.fetch.http import HttpFetcher
+from headway.fetch.robots import rules_from_text
+from headway.live.collector import Collected, WebCollector
+from headway.live.driver import LiveDriver
+from headway.model.event import CapacityChanged, Event, Restored, Seeded
+from headway.model.page import Site
+from headway.model.robots import RobotsRules
+from headway.model.snapshot import Snapshot
+from headway.parse.document import ParseOptions
+from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
+from headway.policy.politeness import Politeness
+from headway.policy.retry import RetryPolicy
+from headway.store.runfolder import RunFolder
+from headway.units import Instant, Seconds
+
+_SAMPLE_EVERY_S = 1.0
+_LEASE_S = Seconds(24 * 3600.0)
+"""Within one process a lease ends with its request, whose time limits are the fetcher's; this is a backstop."""
+_ORDERINGS = {"depth": Depth, "length": Length, "klwf": LongestWait, "random": Random, "score": Score}
+
+
+class WallClock:
+    def now(self) -> Instant:
+        return Instant(time.time())
+
+
+class CrawlRun:
+    """One crawl in one run folder. Build it, `run` it; `view` may be called meanwhile, on the same loop."""
+
+    def __init__(self, job: Job, folder: Path, *, on_page: Callable[[Collected], None] | None = None) -> None:
+        self._job = job
+        self._clock = WallClock()
+        self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), self._clock.now())
+        self.started_at = self.folder.started_at
+        self.crawl = build_machine(job)
+        self._fetcher = build_fetcher(job, self._clock)
+        self._collector = WebCollector(
+            self._fetcher,
+            self.folder.archive,
+            self.folder.store.find_digest,
+            self._clock,
+            user_agent=job.file.crawl.user_agent,
+            accept_types=job.scope.accept_types,
+            parse_options=ParseOptions(
+                user_agent=job.file.crawl.user_agent, drop_rel_nofollow=job.file.crawl.respect_rel_nofollow
+            ),
+            on_page=on_page,
+        )
+        self._driver = LiveDriver(self.crawl, self._collector, self.folder, self._clock)
+        self._meter = _Meter()
+        self._capacity = job.timetable.capacity_at(self._clock.now())
+        self.interrupted = False
+
+    async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
+        """Until everything is fetched, or `drain` or `stop` was called; StoreError if it cannot be kept."""
+        watch = asyncio.get_running_loop().create_task(self._watch(on_second))
+        try:
+            await self._driver.run(self._opening())
+        finally:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+            self._sample()
+            self.folder.close()
+
+    def drain(self) -> None:
+        self.interrupted = True
+        self._driver.drain()
+
+    def stop(self) -> None:
+        self.interrupted = True
+        self._driver.stop()
+
+    def view(self) -> View:
+        now = self._clock.now()
+        return view_of(
+            self.crawl,
+            now,
+            self.started_at,
+            rate_bytes_per_s=self._meter.rate_bytes_per_s,
+            site_rates=self._meter.site_rates,
+            capacity_bytes_per_s=self._job.timetable.capacity_at(now),
+        )
+
+    # -- start ------------------------------------------------------------------------------------------
+
+    def _opening(self) -> Sequence[Event]:
+        now = self._clock.now()
+        events: list[Event] = [CapacityChanged(self._capacity)]
+        snapshot = self.folder.snapshot
+        if snapshot is not None:
+            events.append(Restored(snapshot, self._fresh_rules(snapshot, now)))
+        # Seeds that are known already are not queued again, so that a longer job file goes on from here.
+        events.append(Seeded(self._job.tasks(self.started_at), self._job.seeds()))
+        return events
+
+    def _fresh_rules(self, snapshot: Snapshot, now: Instant) -> dict[Site, RobotsRules]:
+        user_agent = self._job.file.crawl.user_agent
+        return {
+            record.site: rules_from_text(record.robots_text, user_agent)
+            for record in snapshot.sites
+            if record.robots_text is not None and (record.robots_expires_at or 0) > now
+        }
+
+    # -- once a second ----------------------------------------------------------------------------------
+
+    async def _watch(self, on_second: Callable[[], None] | None) -> None:
+        while True:
+            self._sample()
+            self._turn_timetable()
+            if on_second is not None:
+                on_second()
+            await asyncio.sleep(_SAMPLE_EVERY_S)
+
+    def _sample(self) -> None:
+        now = self._clock.now()
+        received = self._fetcher.bytes_received()
+        self._meter.read(now, received, {site: book.wire_bytes for site, book in self.crawl.ledger.books.items()})
+        self.folder.store.record_sample(now, received, self._job.timetable.capacity_at(now))
+
+    def _turn_timetable(self) -> None:
+        capacity = self._job.timetable.capacity_at(self._clock.now())
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._fetcher.set_capacity(capacity)
+            self._driver.tell(CapacityChanged(capacity))
+
+
+class _Meter:
+    """Rates over the last few seconds, of the link and of each site."""
+
+    def __init__(self) -> None:
+        self.rate_bytes_per_s = 0.0
+        self.site_rates: dict[Site, float] = {}
+        self._readings: deque[tuple[Instant, int, dict[Site, int]]] = deque(maxlen=4)
+
+    def read(self, now: Instant, received: int, sites: dict[Site, int]) -> None:
+        if self._readings:
+            last_at, last_received, _ = self._readings[-1]
+            self.rate_bytes_per_s = (received - last_received) / max(1e-6, now - last_at)
+            first_at, _, first_sites = self._readings[0]
+            span_s = max(1e-6, now - first_at)
+            self.site_rates = {
+                site: (count - first_sites.get(site, 0)) / span_s
+                for site, count in sites.items()
+                if count > first_sites.get(site, 0)
+            }
+        self._readings.append((now, received, sites))
+
+
+def build_machine(job: Job) -> Crawl:
+    crawl = job.file.crawl
+    return Crawl(
+        ordering=_ORDERINGS[job.strategy](),
+        scope=job.scope,
+        politeness=Politeness(
+            interval_s=job.interval_s,
+            pages_per_connection=crawl.pages_per_connection,
+            backoff_s=job.backoff_s,
+        ),
+        retry=RetryPolicy(max_attempts=crawl.max_attempts, penalty_s=job.retry_penalty_s),
+        max_connections=crawl.max_connections,
+        lease_s=_LEASE_S,
+        asks_robots=crawl.respect_robots,
+    )
+
+
+def build_fetcher(job: Job, clock: WallClock) -> HttpFetcher:
+    crawl = job.file.crawl
+    return HttpFetcher(
+        clock,
+        crawl.user_agent,
+        timeouts=job.timeouts,
+        limits=job.limits,
+        capacity_bytes_per_s=job.timetable.capacity_at(clock.now()),
+        allow_private=crawl.allow_private,
+        verify_tls=crawl.verify_tls,
+        ca_file=crawl.ca_file,
+        proxy=crawl.proxy,
+        no_proxy=crawl.no_proxy,
+    )

@@ -1,0 +1,126 @@
+"""`headway crawl`: the main job."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from headway.app.crawling import CrawlRun, WallClock
+from headway.app.summary import Summary, summarise
+from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, stderr, stdout
+from headway.cli.progress import Progress
+from headway.cli.tables import print_summary
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert, read_job_file
+from headway.errors import HeadwayError, JobError
+
+
+@click.command("crawl")
+@click.argument("targets", nargs=-1, required=True, metavar="JOB.toml | URL...")
+@click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("run"), show_default=True,
+              help="The run folder; an existing one is taken up again.")
+@click.option("--bandwidth", metavar="RATE", help="The bound on the link, such as 5Mbit/s.")
+@click.option("--deadline", metavar="WHEN", help="For every site: 2h, 07:30 or a date and time.")
+@click.option("--interval", metavar="TIME", help="Between two requests to a site, such as 15s.")
+@click.option("--strategy", metavar="NAME", help="The order of sites and pages.")
+@click.option("--accept", multiple=True, metavar="TYPE", help="A media type to keep; repeatable, '*' for all.")
+@click.option("--max-pages", type=int, metavar="N", help="At most so many pages of each site.")
+@click.option("--max-depth", type=int, metavar="N", help="At most so many links from a seed.")
+@click.option("--max-connections", type=int, metavar="R", help="Sites asked at the same time.")
+@click.option("--pages-per-connection", type=int, metavar="K", help="Pages in a row before the interval.")
+@click.option("--user-agent", metavar="TEXT", help="Who we say we are; name a page about your crawl.")
+@click.option("--proxy", metavar="URL", help="Send everything through this proxy.")
+@click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
+@click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is done before the start as well.")
+def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, quiet: bool, verbose: bool,
+                  **options: Any) -> int:
+    """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines."""
+    job = job_from(targets, options)
+    if verbose:
+        stderr().print(f"{len(job.sites)} sites, strategy {job.strategy}, into {out}")
+    return run_job(job, out, as_json=as_json, quiet=quiet)
+
+
+def job_from(targets: tuple[str, ...], options: dict[str, Any]) -> Job:
+    """A job file with options that overrule it, or a job made of URLs and options alone."""
+    files = [target for target in targets if "://" not in target]
+    if len(files) > 1 or (files and len(targets) > 1):
+        raise click.UsageError(f"give one job file or some URLs, not {' and '.join(targets)}")
+    if files:
+        if not files[0].endswith(".toml") and not Path(files[0]).exists():
+            raise JobError(f"{files[0]!r} is neither a job file nor a URL; a URL begins with https:// or http://")
+        file, source = read_job_file(Path(files[0]))
+    else:
+        file, source = convert({"site": _sites_of(targets)}, Source("command line")), Source("command line")
+    tables = msgspec.to_builtins(file)
+    crawl = tables.setdefault("crawl", {})
+    for key, value in options.items():
+        if value is None or value == ():
+            continue
+        match key:
+            case "deadline":
+                for site in tables["site"]:
+                    site["deadline"] = value
+            case "max_depth":
+                crawl.setdefault("scope", {})["max_depth"] = value
+            case "insecure":
+                crawl["verify_tls"] = False
+            case _:
+                crawl[key] = value
+    return build_job(convert(tables, source), source, now=WallClock().now())
+
+
+def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
+    """URLs of one site become one site with several seeds."""
+    sites: dict[str, dict[str, Any]] = {}
+    for url in urls:
+        origin = "/".join(url.split("/", 3)[:3]).lower()
+        if origin in sites:
+            sites[origin]["seeds"].append(url)
+        else:
+            sites[origin] = {"url": url, "seeds": []}
+    return list(sites.values())
+
+
+def run_job(job: Job, out: Path, *, as_json: bool = False, quiet: bool = False) -> int:
+    """Run a crawl with progress and signals, print what came of it, and return the exit code."""
+    run = CrawlRun(job, out)
+    with Progress(stderr(), run.view) as progress:
+        asyncio.run(_run(run, progress, quiet=quiet))
+    summary = summarise(out)
+    if as_json:
+        click.echo(msgspec.json.encode(summary))
+    elif not quiet:
+        print_summary(stdout(), summary)
+    return exit_code_of(summary, interrupted=run.interrupted)
+
+
+def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
+    if interrupted:
+        return INTERRUPTED
+    if summary.done == 0:
+        raise HeadwayError("nothing was fetched: " + (summary.first_problem or "every page was out of scope"))
+    return DEADLINES_MISSED if summary.missed else 0
+
+
+async def _run(run: CrawlRun, progress: Progress, *, quiet: bool) -> None:
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if run.interrupted:
+            run.stop()
+        else:
+            stderr().print("finishing what is under way; interrupt again to stop at once")
+            run.drain()
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, interrupt)
+    await run.run(on_second=None if quiet else progress.refresh)

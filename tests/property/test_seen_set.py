@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.frontier.seen import SeenSet
+from headway.model.page import PageKey
+
+keys = st.integers(-(2**63), 2**63 - 1).map(PageKey) | st.integers(0, 20).map(PageKey)
+
+
+@given(st.lists(keys), st.lists(st.lists(keys)), st.integers(0, 8))
+def test_it_is_a_set_whatever_is_merged_when(
+    before: list[PageKey], batches: list[list[PageKey]], limit: int
+) -> None:
+    seen, model = SeenSet(before, recent_limit=limit), set(before)
+    for batch in batches:
+        new = seen.add_all(batch)
+        assert [batch[position] for position in new] == list(
+            dict.fromkeys(k for k in batch if k not in model)
+        )
+        model.update(batch)
+        assert len(seen) == len(model)
+    assert all(key in seen for key in model)
+    assert PageKey(12345678901234) in seen or PageKey(12345678901234) not in model
+
+
+@given(keys)
+def test_a_key_is_new_once(key: PageKey) -> None:
+    seen = SeenSet()
+    assert seen.add(key)
+    assert not seen.add(key)
