@@ -1,0 +1,206 @@
+"""From a request to the bytes that answer it: head, framing, content coding, conditions. No sockets here."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import NamedTuple
+
+from headway.testing.demoweb.page import (
+    HTML_LAYOUTS,
+    STATUS_OF,
+    Answer,
+    CharsetHint,
+    Framing,
+    Layout,
+    PageDesign,
+)
+from headway.testing.demoweb.render import content_of, encoded
+from headway.testing.demoweb.site import SiteDesign
+
+LAST_MODIFIED = "Mon, 02 Nov 2026 08:00:00 GMT"
+_LAST_MODIFIED_AT = parsedate_to_datetime(LAST_MODIFIED)
+_CHUNK_BYTES = 4_000
+_CACHED_PAGES = 20_000
+"""More than any site has; it keeps an endless calendar from filling the memory."""
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    is_http_1_1: bool
+    headers: Mapping[str, str]
+    """Names in lower case."""
+
+    @property
+    def wants_close(self) -> bool:
+        return not self.is_http_1_1 or self.headers.get("connection", "").lower() == "close"
+
+
+class Reply(NamedTuple):
+    """What to send, and what to do after it."""
+
+    answer: Answer
+    data: bytes
+    status: int
+    close: bool
+    latency_s: float = 0.0
+
+
+def parse_request(head: bytes) -> Request | None:
+    """The request line and headers, without the empty line; None if it is not a request."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return None
+    path = words[1]
+    if path.lower().startswith("http://"):  # as a proxy is asked
+        path = "/" + path[7:].partition("/")[2]
+    fields = (line.partition(":") for line in lines)
+    headers = {name.lower(): value.strip() for name, _, value in fields}
+    return Request(words[0], path, words[2] == "HTTP/1.1", headers)
+
+
+class Answerer:
+    """Answers for one site; knows how often each path was asked for, which decides about failures."""
+
+    def __init__(self, site: SiteDesign, origins: Mapping[str, str]) -> None:
+        self.site = site
+        self._origins = origins
+        self._asked: Counter[str] = Counter()
+        self._bodies: dict[tuple[str, str], bytes] = {}
+        self._heads: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def reply_to(self, request: Request) -> Reply:
+        if request.method not in {"GET", "HEAD"}:
+            return self._error(405, request, "only GET and HEAD are answered here", "Allow: GET, HEAD\r\n")
+        if "content-length" in request.headers or "transfer-encoding" in request.headers:
+            return self._error(400, request._replace(is_http_1_1=False), "no body is expected here")
+        page = self.site.find(request.path)
+        if page is None:
+            return self._error(404, request, f"there is no page {request.path[:200]!r} on this site")
+        answer = page.answer_to(self._asked[page.path])
+        self._asked[page.path] += 1
+        if answer in STATUS_OF:
+            retry = "" if answer is Answer.ERROR else f"Retry-After: {self.site.retry_after_s}\r\n"
+            return self._error(STATUS_OF[answer], request, "not this time", retry)._replace(
+                latency_s=page.latency_s
+            )
+        if answer is Answer.GARBAGE:
+            return Reply(answer, b"\x15\x03\x01 this is no HTTP\r\n\r\n", 0, close=True)
+        if answer in {Answer.RESET, Answer.STALL}:
+            return Reply(answer, b"", 0, close=True)
+        reply = self._page(page, request, answer)
+        return reply._replace(answer=answer, latency_s=page.latency_s)
+
+    def _page(self, page: PageDesign, request: Request, answer: Answer) -> Reply:
+        coding = page.coding if _accepts(request, page.coding) else ""
+        body, (head, etag) = self._body_and_head(page, coding)
+        if etag and _is_known(request, etag):
+            data = f"{_status_line(304)}\r\nETag: {etag}\r\nLast-Modified: {LAST_MODIFIED}\r\n"
+            data += "Connection: close\r\n\r\n" if request.wants_close else "\r\n"
+            return Reply(Answer.AS_DESIGNED, data.encode("latin-1"), 304, request.wants_close)
+        framing = page.framing if answer is Answer.AS_DESIGNED else Framing.LENGTH
+        if framing is Framing.CHUNKED and not request.is_http_1_1:
+            framing = Framing.CLOSE
+        close = request.wants_close or framing is Framing.CLOSE
+        if framing is Framing.LENGTH:
+            head += f"Content-Length: {len(body)}\r\n"
+        elif framing is Framing.CHUNKED:
+            head += "Transfer-Encoding: chunked\r\n"
+        head += "Connection: close\r\n\r\n" if close else "\r\n"
+        if request.method == "HEAD":
+            body = b""
+        elif framing is Framing.CHUNKED:
+            body = _chunked(body)
+        if answer in {Answer.CUT, Answer.STALL_MIDWAY}:
+            body, close = body[: len(body) // 2], True
+        return Reply(answer, head.encode("latin-1") + body, page.status, close)
+
+    def _body_and_head(self, page: PageDesign, coding: str) -> tuple[bytes, tuple[str, str]]:
+        key = (page.path, coding)
+        if key not in self._bodies:
+            if len(self._bodies) >= _CACHED_PAGES:
+                self._bodies.clear()
+                self._heads.clear()
+            body = content_of(self.site, page, self._origins)
+            if coding:
+                body = encoded(body, coding)
+            self._bodies[key] = body
+            self._heads[key] = self._head(page, body, coding)
+        return self._bodies[key], self._heads[key]
+
+    def _head(self, page: PageDesign, body: bytes, coding: str) -> tuple[str, str]:
+        """All header lines that stay the same, and the ETag."""
+        lines = [_status_line(page.status), "Server: headway-demo", f"Content-Type: {_content_type(page)}"]
+        if page.coding:
+            lines.append("Vary: Accept-Encoding")
+        if coding:
+            lines.append(f"Content-Encoding: {coding}")
+        if page.x_robots_tag:
+            lines.append(f"X-Robots-Tag: {page.x_robots_tag}")
+        if page.layout is Layout.REDIRECT:
+            lines.append(f"Location: {self._location(page)}")
+        etag = ""
+        if self.site.validators and page.status == 200:
+            etag = f'"{zlib.crc32(body):08x}{coding}"'
+            lines += [f"ETag: {etag}", f"Last-Modified: {LAST_MODIFIED}"]
+        return "".join(f"{line}\r\n" for line in lines), etag
+
+    def _location(self, page: PageDesign) -> str:
+        target = page.links[0]
+        if target.href or target.to is None:
+            return target.href
+        return target.to.url(self._origins)
+
+    def _error(self, status: int, request: Request, text: str, extra: str = "") -> Reply:
+        """A short page, told apart by nothing but its status."""
+        title = f"{status} {HTTPStatus(status).phrase}"
+        body = f"<!doctype html>\n<title>{title}</title>\n<h1>{title}</h1>\n<p>{text.replace('<', '')}</p>\n"
+        content = body.encode()
+        head = f"{_status_line(status)}\r\nContent-Type: text/html; charset=utf-8\r\n{extra}"
+        head += f"Content-Length: {len(content)}\r\n" + "Connection: close\r\n" * request.wants_close
+        data = f"{head}\r\n".encode("latin-1") + (b"" if request.method == "HEAD" else content)
+        return Reply(Answer.AS_DESIGNED, data, status, request.wants_close)
+
+
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+
+
+def _content_type(page: PageDesign) -> str:
+    if page.layout in HTML_LAYOUTS and page.charset_hint is CharsetHint.HEADER:
+        return f"{page.content_type}; charset={page.charset}"
+    return page.content_type
+
+
+def _accepts(request: Request, coding: str) -> bool:
+    offered = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
+    return bool(coding) and any(
+        token.partition(";")[0] == coding and not token.endswith(";q=0") for token in offered
+    )
+
+
+def _is_known(request: Request, etag: str) -> bool:
+    """If-None-Match decides alone where there is one."""
+    if known := request.headers.get("if-none-match"):
+        return known == "*" or etag in known.replace(" ", "").split(",")
+    since = _date(request.headers.get("if-modified-since", ""))
+    return since is not None and since >= _LAST_MODIFIED_AT
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return when if when.tzinfo is not None else None
+
+
+def _chunked(body: bytes) -> bytes:
+    pieces = [body[at : at + _CHUNK_BYTES] for at in range(0, len(body), _CHUNK_BYTES)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
