@@ -10,6 +10,6 @@ caller dies, the kernel takes all of it away.
 
 from experiments.lab.network import Link, why_not
 from experiments.lab.run import Lab, LabError, ServerAt, run
-from experiments.lab.wire import Recording
+from experiments.lab.wire import Recording, Wire
 
-__all__ = ["Lab", "LabError", "Link", "Recording", "ServerAt", "run", "why_not"]
+__all__ = ["Lab", "LabError", "Link", "Recording", "ServerAt", "Wire", "run", "why_not"]

@@ -7,7 +7,7 @@ import asyncio
 import time
 from typing import Any
 
-from experiments.lab import Lab, Link, Recording, run, why_not
+from experiments.lab import Lab, Link, run, why_not
 
 LINKS = [
     Link(50_000, 0.150),
@@ -38,20 +38,20 @@ async def measure(lab: Lab, argument: dict[str, float]) -> list[dict[str, Any]]:
     """Each server alone for about the asked-for time."""
     rows = []
     for server in lab.servers:
-        with lab.recording() as path:
+        with lab.recording() as wire:
             begun = time.monotonic()
             size = round(server.link.rate_bytes_per_s * argument["seconds"])
-            connect_s, transfer_s, received = await download(server.host, server.port, size)
+            connect_s, transfer_s, payload = await download(server.host, server.port, size)
             await asyncio.sleep(0.05)
-        wire = Recording.read(path)
+        received = wire.received.total_bytes
         rows.append(
             {
                 "rtt_s": server.link.rtt_s,
                 "measured_rtt_s": connect_s,
                 "rate_bytes_per_s": server.link.rate_bytes_per_s,
-                "measured_bytes_per_s": (wire.received_bytes[-1] - wire.received_bytes[0]) / transfer_s,
-                "payload_bytes": received,
-                "wire_bytes": wire.received_bytes[-1] - wire.received_bytes[0],
+                "measured_bytes_per_s": (received[-1] - received[0]) / transfer_s,
+                "payload_bytes": payload,
+                "wire_bytes": received[-1] - received[0],
                 "seconds": time.monotonic() - begun,
             }
         )

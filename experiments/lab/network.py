@@ -55,8 +55,8 @@ def why_not() -> str | None:
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "no access to /dev/net/tun"
     trial = (
-        "ip link add name a type veth peer name b && ip tuntap add t mode tun && ip rule add iif a lookup 100 "
-        "&& tc qdisc add dev a root tbf rate 1mbit burst 3k latency 99ms"
+        "ip link add name a type veth peer name b && ip tuntap add t mode tun "
+        "&& ip rule add iif a lookup 100 && tc qdisc add dev a root tbf rate 1mbit burst 3k latency 99ms"
     )
     tried = subprocess.run(
         [*unshare_command(), "sh", "-c", trial], capture_output=True, text=True, timeout=20, check=False

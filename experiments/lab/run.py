@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from experiments.lab.network import WIRE, Link, Place, build, server_address, unshare_command, why_not
-from experiments.lab.wire import Recording
+from experiments.lab.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,23 +44,30 @@ class Job(msgspec.Struct, frozen=True):
 class Lab:
     """What the function inside is given."""
 
-    def __init__(self, servers: list[ServerAt], folder: Path, *, in_namespaces: bool) -> None:
+    def __init__(self, servers: list[ServerAt], folder: Path, servers_pid: int | None) -> None:
         self.servers = servers
-        self.in_namespaces = in_namespaces
+        self.in_namespaces = servers_pid is not None
+        self._servers_pid = servers_pid
         self._folder = folder
         self._recordings = 0
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[Path]:
-        """Counts while the block runs; read the file with `Recording.read` afterwards."""
+    def recording(self) -> Iterator[Wire]:
+        """Counts while the block runs; what it yields is read afterwards."""
         if not self.in_namespaces:
-            yield self._folder / "arrived"
+            yield Wire(self._folder / "arrived")
             return
         self._recordings += 1
-        path = self._folder / f"wire-{self._recordings}"
-        with _program("experiments.lab.sampler", WIRE, str(path)) as sampler:
-            _expect(sampler, "up")
-            yield path
+        wire, sites = self._folder / f"wire-{self._recordings}", self._folder / f"sites-{self._recordings}"
+        there = ["nsenter", "-n", "-t", str(self._servers_pid)]
+        counters = [f"server_{number}:tx" for number in range(1, len(self.servers) + 1)]
+        with (
+            _program("experiments.lab.sampler", str(wire), f"{WIRE}:rx", f"{WIRE}:tx") as at_crawler,
+            _program("experiments.lab.sampler", str(sites), *counters, before=there) as at_servers,
+        ):
+            _expect(at_crawler, "up")
+            _expect(at_servers, "up")
+            yield Wire(wire, sites)
 
 
 def run(
@@ -139,7 +146,7 @@ def lab_here(job: Job) -> Iterator[Lab]:
             places = [Place("127.0.0.1", 0, link.rate_bytes_per_s) for link in job.links]
             ports = msgspec.json.decode(_tell(servers, places), type=list[int])
             at = [ServerAt("127.0.0.1", port, link) for port, link in zip(ports, job.links, strict=True)]
-            yield Lab(at, folder, in_namespaces=False)
+            yield Lab(at, folder, None)
             return
         own = ["unshare", "--net"]
         delay = stack.enter_context(_program("experiments.lab.delay", before=own))
@@ -155,7 +162,7 @@ def lab_here(job: Job) -> Iterator[Lab]:
         _tell(delay, {server_address(n): link.rtt_s for n, link in enumerate(job.links)}, answer=False)
         _tell(servers, [Place(server_address(number), 80) for number in range(len(job.links))])
         at = [ServerAt(server_address(number), 80, link) for number, link in enumerate(job.links)]
-        yield Lab(at, folder, in_namespaces=True)
+        yield Lab(at, folder, servers.pid)
 
 
 @contextlib.contextmanager
@@ -182,4 +189,4 @@ def _tell(program: subprocess.Popen[str], value: object, *, answer: bool = True)
     return program.stdout.readline() if answer else ""
 
 
-__all__ = ["Job", "Lab", "LabError", "Recording", "ServerAt", "lab_here", "run"]
+__all__ = ["Job", "Lab", "LabError", "ServerAt", "lab_here", "run"]

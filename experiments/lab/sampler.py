@@ -1,6 +1,6 @@
-"""Writes the counters of an interface to a file a hundred times a second, until its input ends: one line
-is the monotonic time, the bytes received and the bytes sent. A process of its own, so that a busy crawler
-cannot delay the measure of itself."""
+"""Writes counters of interfaces to a file a hundred times a second, until its input ends: a line is the
+monotonic time and the bytes of each counter asked for (`wire:rx`, `server_1:tx`). A process of its own,
+so that a busy crawler cannot delay the measure of itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ import time
 from pathlib import Path
 
 EVERY_S = 0.01
+FIELDS = {"rx": 0, "tx": 8}
 
 
-def read_counters(statistics: int, interface: bytes) -> tuple[float, int, int]:
-    text = os.pread(statistics, 65536, 0)
+def read_counters(statistics: int, wanted: list[tuple[str, int]]) -> str:
+    text = os.pread(statistics, 65536, 0).decode()
     now = time.monotonic()
-    fields = text.split(interface + b":", 1)[1].split(b"\n", 1)[0].split()
-    return now, int(fields[0]), int(fields[8])
+    rows = (line.partition(":") for line in text.splitlines())
+    fields = {name.strip(): counters.split() for name, _, counters in rows}
+    return f"{now:.6f} " + " ".join(fields[name][column] for name, column in wanted)
 
 
 def main() -> None:
-    interface, path = sys.argv[1].encode(), Path(sys.argv[2])
+    path = Path(sys.argv[1])
+    named = [argument.split(":") for argument in sys.argv[2:]]
+    wanted = [(name, FIELDS[direction]) for name, direction in named]
     statistics = os.open("/proc/self/net/dev", os.O_RDONLY)
     with path.open("w", buffering=1) as record:
         print("up", flush=True)
         due = time.monotonic()
         while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-            at_s, received, sent = read_counters(statistics, interface)
-            record.write(f"{at_s:.6f} {received} {sent}\n")
+            record.write(read_counters(statistics, wanted) + "\n")
             due = max(due + EVERY_S, time.monotonic())
 
 
