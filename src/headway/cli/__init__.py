@@ -1,7 +1,5 @@
-"""One file a subcommand."""
+"""The command line: one file a subcommand, each imported when it is called."""
 
-from __future__ import annotations
+from headway.cli.frame import main
 
-
-def main() -> None:
-    raise SystemExit(0)
+__all__ = ["main"]

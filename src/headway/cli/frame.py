@@ -1,19 +1,30 @@
-"""What all subcommands share: errors without tracebacks, exit codes, and how much is said."""
+"""What all subcommands share: errors without tracebacks, exit codes, and imports put off until needed."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from headway import __version__
 from headway.errors import HeadwayError
 
 INTERRUPTED = 11
 DEADLINES_MISSED = 3
+
+_HELP = {
+    "crawl": "Crawl the sites of a job file, or the URLs given.",
+    "demo": "Crawl a small web that headway serves itself.",
+    "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
+    "simulate": "Crawl a described web in virtual time.",
+    "status": "Show how far a crawl has come.",
+}
+"""The command NAME is `NAME_command` in the module of its name."""
 
 
 def stderr() -> Console:
@@ -25,32 +36,44 @@ def stdout() -> Console:
 
 
 class Frame(click.Group):
-    """A group whose commands end with headway's exit codes and one clear line instead of a traceback."""
+    """A group that imports a command only when it is called: `headway --help` need not load SciPy."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
-        try:
-            sys.exit(super().main(*args, standalone_mode=False, **extra) or 0)
-        except click.Abort:
-            sys.exit(INTERRUPTED)
-        except click.ClickException as problem:
-            problem.show()
-            sys.exit(problem.exit_code)
-        except HeadwayError as problem:
-            stderr().print(f"[red]headway:[/] {_escaped(str(problem))}")
-            sys.exit(problem.exit_code)
-        except BrokenPipeError:
-            # Whoever read our output has gone; nothing is wrong, and Python must not complain at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HELP)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _HELP:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"headway.cli.{cmd_name}"), f"{cmd_name}_command"
+        )
+        return command
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_HELP.items()))
 
 
 @click.group(cls=Frame, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="headway")
 def headway() -> None:
     """A web crawler that meets its deadlines inside its bandwidth."""
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run a command and exit with headway's codes, with one clear line instead of a traceback."""
+    try:
+        code: Any = headway.main(args, standalone_mode=False)
+    except click.Abort:
+        code = INTERRUPTED
+    except click.ClickException as problem:
+        problem.show()
+        code = problem.exit_code
+    except HeadwayError as problem:
+        stderr().print(f"[red]headway:[/] {escape(str(problem))}")
+        code = problem.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is wrong, and Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code or 0)

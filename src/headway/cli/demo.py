@@ -1,0 +1,93 @@
+"""`headway demo`: a small web that headway serves itself, crawled under a bound and with deadlines."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headway.app.crawling import WallClock
+from headway.cli.crawl import run_job
+from headway.cli.frame import stderr
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert
+from headway.errors import HeadwayError
+from headway.testing.demoweb import Served, ServedProcess, design_web
+
+DEADLINES = {
+    "gazette": "14 s",
+    "museum": "18 s",
+    "library": "26 s",
+    "registry": "30 s",
+    "harbour": "40 s",
+    "workshop": "60 s",
+}
+"""The others are wanted at no particular time."""
+
+
+@click.command("demo")
+@click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("headway-demo"), show_default=True,
+              help="The run folder; a demo's earlier one is replaced.")
+@click.option("--bandwidth", default="6 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link.")
+@click.option("--seed", default=7, show_default=True, help="Another seed gives another web.")
+@click.option("--scale", default=1.0, show_default=True, help="How large the web is.")
+@click.option("--port-base", type=click.IntRange(1, 65000), help="Serve on this port and the next ones.")
+@click.option("--serve-only", is_flag=True, help="Serve the web until interrupted, and crawl nothing.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+def demo_command(out: Path, *, bandwidth: str, seed: int, scale: float, port_base: int | None, serve_only: bool,
+                 as_json: bool, quiet: bool) -> int:
+    """Crawl a small web that headway serves itself, under a bound and with deadlines."""
+    with ServedProcess(design_web(seed, scale), port_base) as served:
+        if serve_only:
+            return _serve(served)
+        _make_room(out)
+        job = demo_job(served, bandwidth)
+        if not quiet:
+            pages, size = len(served.reachable()), served.design.total_bytes
+            stderr().print(
+                f"Serving {len(served.sites)} sites with about {pages} pages ({size / 1e6:.1f} MB) on loopback, "
+                f"and crawling them within {bandwidth}."
+            )
+        code = run_job(job, out, as_json=as_json, quiet=quiet)
+    return code
+
+
+def demo_job(served: Served, bandwidth: str) -> Job:
+    sites: list[dict[str, Any]] = []
+    for name, origin in served.sites.items():
+        site: dict[str, Any] = {"url": f"{origin}/"}
+        if name in DEADLINES:
+            site["deadline"] = DEADLINES[name]
+        sites.append(site)
+    tables = {
+        "crawl": {
+            "bandwidth": bandwidth,
+            "interval": "50 ms",
+            "allow_private": True,
+            "retry_penalty": "1 s",
+            "backoff": "500 ms",
+            "scope": {"max_depth": 8},
+            "timeouts": {"first_byte": "3 s", "idle": "3 s"},
+        },
+        "site": sites,
+    }
+    source = Source("demo")
+    return build_job(convert(tables, source), source, now=WallClock().now())
+
+
+def _make_room(out: Path) -> None:
+    """Take away an earlier demo, and nothing else that may be there."""
+    if (out / "crawl.sqlite").is_file():
+        shutil.rmtree(out)
+    elif out.exists() and any(out.iterdir()):
+        raise HeadwayError(f"{out} holds something else than a demo's run; name another folder with --out")
+
+
+def _serve(served: Served) -> int:
+    for name, origin in served.sites.items():
+        click.echo(f"{origin}/  {name}")
+    click.pause("Serving; press Ctrl-C to end." if not click.get_text_stream("stdin").isatty() else None)
+    return 0
