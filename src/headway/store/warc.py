@@ -11,12 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from headway.model.outcome import Capture
 from headway.ports import Original, Response
 from headway.store import warc_record
 from headway.store.appendfile import AppendFile
+from headway.store.capture import CaptureNote
 from headway.store.times import cdx_timestamp, iso_utc
 from headway.units import Instant
 
@@ -24,15 +23,6 @@ ARCHIVE_FOLDER = "archive"
 WARC_PATTERN = "headway-*.warc.gz"
 _DEFAULT_FILE_BYTES = 10**9
 _NOTES_KEPT = 100_000
-
-
-class CaptureNote(msgspec.Struct, frozen=True, gc=False):
-    """What the index must know of a capture beyond its place."""
-
-    captured_at: Instant
-    payload_digest: str
-    record_type: str
-    """response, revisit or resource."""
 
 
 class WarcArchive:

@@ -1,0 +1,230 @@
+"""One commit: a batch of savings turned into few statements over many sorted rows.
+
+What a batch says twice about one page is written once, and rows go in by site and key, so that
+each page of the file is touched once a commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+
+from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.outcome import Kind
+from headway.model.page import Page, PageKey, Site
+from headway.model.task import Task
+from headway.store import rows
+from headway.store import statements as sql
+from headway.store.capture import CaptureNote
+
+Notes = Mapping[tuple[str, int], CaptureNote]
+
+
+class Numbers:
+    """What the database has given out so far. A commit works on a copy, which counts if it succeeds."""
+
+    def __init__(self, site_ids: dict[Site, int], next_place: int, next_page_id: int) -> None:
+        self._site_ids = site_ids
+        self.new_site_ids: dict[Site, int] = {}
+        self._next_place = next_place
+        self._next_page_id = next_page_id
+
+    def copy(self) -> Numbers:
+        return Numbers(self._site_ids, self._next_place, self._next_page_id)
+
+    def accept(self, changed: Numbers) -> None:
+        self._site_ids.update(changed.new_site_ids)
+        self._next_place, self._next_page_id = changed._next_place, changed._next_page_id
+
+    def site_id(self, site: Site) -> int:
+        number = self._site_ids.get(site) or self.new_site_ids.get(site)
+        if number is None:
+            number = self.new_site_ids[site] = len(self._site_ids) + len(self.new_site_ids) + 1
+        return number
+
+    def take_place(self) -> int:
+        self._next_place += 1
+        return self._next_place - 1
+
+    def take_page_id(self) -> int:
+        self._next_page_id += 1
+        return self._next_page_id - 1
+
+
+class _Sums:
+    """What a batch adds to a site."""
+
+    __slots__ = ("content_bytes", "pages", "started_at", "wire_bytes")
+
+    def __init__(self) -> None:
+        self.pages: Counter[str | None] = Counter()
+        self.wire_bytes = 0
+        self.content_bytes = 0
+        self.started_at: float | None = None
+
+    def row(self, site_id: int) -> tuple[object, ...]:
+        counts = [self.pages[name] for name in ("done", "failed", "excluded")]
+        return *counts, self.wire_bytes, self.content_bytes, self.started_at, site_id
+
+
+class BatchWriter:
+    """Writes one batch inside the transaction that the store has begun."""
+
+    def __init__(self, connection: sqlite3.Connection, numbers: Numbers) -> None:
+        self._run = connection.execute
+        self._run_many = connection.executemany
+        self._numbers = numbers
+        self._sums: dict[int, _Sums] = {}
+        self._outcomes: Counter[tuple[int, str, str, str]] = Counter()
+        self._file_ids: dict[str, int | None] = {}
+
+    def write(self, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes) -> None:
+        tasks: list[Task] = []
+        found: dict[PageKey, Page] = {}
+        settled: list[SaveSettled] = []
+        sites: list[SaveSite] = []
+        for saving in batch:
+            match saving:
+                case SaveSettled():
+                    settled.append(saving)
+                case SaveSite():
+                    sites.append(saving)
+                case SaveFound():
+                    for page in saving.pages:
+                        found.setdefault(page.key, page)
+                case SaveTasks():
+                    tasks += saving.tasks
+        self._run_many(sql.PUT_FILE, file_lengths.items())
+        self._add_found(found.values())
+        self._settle(settled, notes)
+        self._save_sites(tasks, sites)
+
+    def _add_found(self, pages: Iterable[Page]) -> None:
+        numbers = self._numbers
+        placed = [(numbers.site_id(page.site), numbers.take_place(), page) for page in pages]
+        placed.sort(key=_by_site_and_place)
+        seen = sorted((site_id, page.key, place) for site_id, place, page in placed)
+        if seen and self._run_many(sql.ADD_SEEN, seen).rowcount != len(seen):
+            # Said to be new and yet known: such a page is not queued again.
+            added = {place for site_id, key, place in seen if self._find(site_id, key)[0] == place}
+            placed = [row for row in placed if row[1] in added]
+        waiting = [rows.waiting_row(site_id, place, page) for site_id, place, page in placed]
+        self._run_many(sql.ADD_WAITING, waiting)
+
+    def _settle(self, settled: Sequence[SaveSettled], notes: Notes) -> None:
+        for saving in settled:
+            self._count(saving)
+        last = {saving.page.key: saving for saving in settled}
+        numbered = [(self._numbers.site_id(saving.page.site), key, saving) for key, saving in last.items()]
+        numbered.sort(key=_by_site_and_key)
+        changes = _Changes()
+        for site_id, key, saving in numbered:
+            place, page_id = self._find(site_id, key)
+            if rows.is_final(saving.state):
+                if place is not None:
+                    changes.dropped.append((site_id, place))
+                page_id = self._number_page(site_id, page_id, saving)
+                note = self._note_of(saving, notes)
+                changes.pages.append(rows.page_row(page_id, site_id, saving, self._file_id(saving), note))
+                changes.seen.append((None, page_id, site_id, key))
+                if rows.is_original(saving, note):
+                    changes.contents.append((rows.fingerprint_of(saving.outcome.digest), page_id))
+            elif place is not None:
+                changes.retried.append((saving.attempt + 1, saving.retry_at, site_id, place))
+            else:
+                place = self._numbers.take_place()
+                changes.placed.append(
+                    rows.waiting_row(site_id, place, saving.page, saving.attempt + 1, saving.retry_at)
+                )
+                changes.seen.append((place, page_id, site_id, key))
+        self._run_many(sql.RETRY_LATER, changes.retried)
+        self._run_many(sql.DROP_WAITING, changes.dropped)
+        self._run_many(sql.ADD_WAITING, changes.placed)
+        self._run_many(sql.ADD_PAGE, changes.pages)
+        self._run_many(sql.PUT_SEEN, changes.seen)
+        self._run_many(sql.ADD_CONTENT, sorted(changes.contents))
+
+    def _number_page(self, site_id: int, page_id: int | None, saving: SaveSettled) -> int:
+        """A page that settles once more keeps its number, and counts as what it is now."""
+        pages = self._sums_of(site_id).pages
+        pages[rows.counted_as(saving.state, saving.outcome.kind)] += 1
+        if page_id is None:
+            return self._numbers.take_page_id()
+        state, kind = self._run(sql.FIND_VERDICT, (page_id,)).fetchone()
+        pages[rows.counted_as(PageState(state), Kind(kind))] -= 1
+        return page_id
+
+    def _count(self, saving: SaveSettled) -> None:
+        """Bytes and attempts count whether or not they led to a kept page."""
+        site_id, outcome = self._numbers.site_id(saving.page.site), saving.outcome
+        sums = self._sums_of(site_id)
+        sums.wire_bytes += outcome.wire_bytes
+        sums.content_bytes += outcome.content_bytes
+        if sums.started_at is None and outcome.duration_s > 0:
+            sums.started_at = saving.at - outcome.duration_s
+        self._outcomes[site_id, saving.state.value, outcome.kind.value, rows.reason_of(saving)] += 1
+
+    def _save_sites(self, tasks: Iterable[Task], sites: Iterable[SaveSite]) -> None:
+        number = self._numbers.site_id
+        task_rows = [rows.task_row(number(task.site), task) for task in tasks]
+        site_rows = [
+            (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site)) for each in sites
+        ]
+        robots_rows = [
+            (
+                number(each.site),
+                each.robots_text and rows.clean_text(each.robots_text),
+                each.robots_expires_at,
+            )
+            for each in sites
+            if each.robots_text is not None or each.robots_expires_at is not None
+        ]
+        self._run_many(sql.NUMBER_SITE, [(new, site) for site, new in self._numbers.new_site_ids.items()])
+        self._run_many(sql.PUT_TASK, task_rows)
+        self._run_many(sql.PUT_SITE, site_rows)
+        self._run_many(sql.PUT_ROBOTS, robots_rows)
+        self._run_many(sql.ADD_SUMS, [sums.row(site_id) for site_id, sums in sorted(self._sums.items())])
+        counts = [(*which, count) for which, count in sorted(self._outcomes.items())]
+        self._run_many(sql.COUNT_OUTCOMES, counts)
+
+    def _find(self, site_id: int, key: PageKey) -> tuple[int | None, int | None]:
+        """Where a page waits and where it is settled, as far as it is known."""
+        row: tuple[int | None, int | None] | None = self._run(sql.FIND_SEEN, (site_id, key)).fetchone()
+        return row or (None, None)
+
+    def _sums_of(self, site_id: int) -> _Sums:
+        sums = self._sums.get(site_id)
+        if sums is None:
+            sums = self._sums[site_id] = _Sums()
+        return sums
+
+    def _file_id(self, saving: SaveSettled) -> int | None:
+        if saving.capture is None:
+            return None
+        name = saving.capture.warc_file
+        if name not in self._file_ids:
+            self._run(sql.NAME_FILE, (name,))
+            (self._file_ids[name],) = self._run(sql.FIND_FILE, (name,)).fetchone()
+        return self._file_ids[name]
+
+    @staticmethod
+    def _note_of(saving: SaveSettled, notes: Notes) -> CaptureNote | None:
+        capture = saving.capture
+        return None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
+
+
+class _Changes:
+    """Rows of one batch's settled pages, by what is to be done with them."""
+
+    def __init__(self) -> None:
+        self.retried: list[tuple[object, ...]] = []
+        self.dropped: list[tuple[int, int]] = []
+        self.placed: list[tuple[object, ...]] = []
+        self.pages: list[tuple[object, ...]] = []
+        self.seen: list[tuple[object, ...]] = []
+        self.contents: list[tuple[int, int]] = []
+
+
+_by_site_and_place = _by_site_and_key = itemgetter(0, 1)

@@ -1,0 +1,120 @@
+"""A store that lasts as long as the process: for simulations and tests; the plainest reading of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from headway.model.command import SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
+from headway.model.task import Task
+from headway.ports import Original
+from headway.store import rows
+from headway.units import Instant
+
+_FREE_NOW = Instant(0.0)
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._started_at: Instant | None = None
+        self._tasks: dict[Site, Task] = {}
+        self._sites: dict[Site, SiteRecord] = {}
+        self._waiting: dict[PageKey, WaitingRecord] = {}
+        self._settled: dict[PageKey, SaveSettled] = {}
+        self._seen: dict[PageKey, None] = {}
+        self._originals: dict[str, Original] = {}
+        self._lengths: dict[str, int] = {}
+
+    def load(self) -> Snapshot | None:
+        if self._started_at is None:
+            return None
+        return Snapshot(
+            started_at=self._started_at,
+            tasks=list(self._tasks.values()),
+            sites=list(self._sites.values()),
+            waiting=list(self._waiting.values()),
+            seen=list(self._seen),
+        )
+
+    def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
+        self._started_at = started_at
+
+    def commit(self, batch: Sequence[Saving], file_lengths: Mapping[str, int]) -> None:
+        # Found pages first, as in every store: a page may be found and settled within one batch.
+        for saving in batch:
+            if isinstance(saving, SaveFound):
+                for page in saving.pages:
+                    self._find(page)
+        for saving in batch:
+            match saving:
+                case SaveTasks(tasks):
+                    self._tasks.update({task.site: task for task in tasks})
+                case SaveSettled():
+                    self._settle(saving)
+                case SaveSite():
+                    self._save_site(saving)
+                case SaveFound():
+                    pass
+        self._lengths.update(file_lengths)
+
+    def find_digest(self, digest: str) -> Original | None:
+        return self._originals.get(digest)
+
+    def committed_lengths(self) -> Mapping[str, int]:
+        return dict(self._lengths)
+
+    def close(self) -> None:
+        pass
+
+    def _find(self, page: Page) -> None:
+        if page.key not in self._seen:
+            self._seen[page.key] = None
+            self._waiting[page.key] = WaitingRecord(page)
+
+    def _settle(self, saving: SaveSettled) -> None:
+        page, outcome = saving.page, saving.outcome
+        self._seen[page.key] = None
+        self._count(saving)
+        if not rows.is_final(saving.state):
+            self._waiting[page.key] = WaitingRecord(page, saving.attempt + 1, saving.retry_at)
+            return
+        self._waiting.pop(page.key, None)
+        self._settled[page.key] = saving
+        if rows.is_original(saving, None):
+            original = Original(page.url, Instant(rows.fetched_at(saving, None)))
+            self._originals.setdefault(outcome.digest, original)
+
+    def _count(self, saving: SaveSettled) -> None:
+        outcome, page = saving.outcome, saving.page
+        record = self._sites.get(page.site) or SiteRecord(page.site, _FREE_NOW)
+        sums = {"wire_bytes": outcome.wire_bytes, "content_bytes": outcome.content_bytes}
+        before = self._settled.get(page.key)
+        if rows.is_final(saving.state):
+            sums |= _plus(sums, rows.counted_as(saving.state, outcome.kind), 1)
+            if before is not None:
+                sums |= _plus(sums, rows.counted_as(before.state, before.outcome.kind), -1)
+        changes: dict[str, object] = {name: getattr(record, name) + by for name, by in sums.items() if by}
+        if record.started_at is None and outcome.duration_s > 0:
+            changes["started_at"] = saving.at - outcome.duration_s
+        if changes:
+            self._sites[page.site] = msgspec.structs.replace(record, **changes)
+
+    def _save_site(self, saving: SaveSite) -> None:
+        record = self._sites.get(saving.site) or SiteRecord(saving.site, _FREE_NOW)
+        changes: dict[str, object] = {
+            "free_at": saving.free_at,
+            "failures_in_a_row": saving.failures_in_a_row,
+            "ended_at": saving.ended_at,
+        }
+        if saving.robots_text is not None:
+            changes["robots_text"] = saving.robots_text
+        if saving.robots_expires_at is not None:
+            changes["robots_expires_at"] = saving.robots_expires_at
+        self._sites[saving.site] = msgspec.structs.replace(record, **changes)
+
+
+def _plus(sums: Mapping[str, int], name: str | None, by: int) -> dict[str, int]:
+    return {} if name is None else {name: sums.get(name, 0) + by}

@@ -1,0 +1,162 @@
+"""The crawl's memory in one SQLite file: what is known, what waits, what came of each page."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from headway.errors import StoreError
+from headway.model.command import Saving
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
+from headway.model.task import Task
+from headway.ports import Original
+from headway.store import rows, schema
+from headway.store import statements as sql
+from headway.store.batch import BatchWriter, Notes, Numbers
+from headway.store.failures import clear_errors
+from headway.units import BytesPerSecond, Instant
+
+
+class SqliteStore:
+    """One process crawls into a store at a time; any number may read it meanwhile with `RunReader`."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._mutex = threading.Lock()
+        self._samples: list[tuple[float, int, float]] = []
+        self._lock_fd = schema.lock(self.path)
+        try:
+            self._connection = schema.open_for_writing(self.path)
+            with clear_errors(self.path):
+                self._inode = self.path.stat().st_ino
+                self._numbers = self._read_numbers()
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    def load(self) -> Snapshot | None:
+        with self._mutex, clear_errors(self.path):
+            row = self._connection.execute("SELECT started_at FROM crawl").fetchone()
+            if row is None:
+                return None
+            return Snapshot(
+                started_at=Instant(row[0]),
+                tasks=self._load_tasks(),
+                sites=self._load_sites(),
+                waiting=self._load_waiting(),
+                seen=self._load_seen(),
+            )
+
+    def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
+        text = msgspec.json.encode(job, enc_hook=str).decode()
+        with self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO crawl VALUES (1, ?, ?)", (started_at, text))
+
+    def commit(
+        self, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes | None = None
+    ) -> None:
+        numbers = self._numbers.copy()
+        samples = list(self._samples)
+        with self._transaction():
+            BatchWriter(self._connection, numbers).write(batch, file_lengths, notes or {})
+            self._connection.executemany(sql.ADD_SAMPLE, samples)
+        self._numbers.accept(numbers)
+        del self._samples[: len(samples)]
+
+    def record_sample(self, at: Instant, wire_bytes_total: int, capacity_bytes_per_s: BytesPerSecond) -> None:
+        """Remember how much had crossed the link at an instant; saved with the next commit."""
+        self._samples.append((at, wire_bytes_total, capacity_bytes_per_s))
+
+    def find_digest(self, digest: str) -> Original | None:
+        found = self._find_content(digest)
+        return None if found is None else found[0]
+
+    def payload_digest_of(self, digest: str) -> str | None:
+        """The digest of the octets kept for this content, which are compressed as the server sent them."""
+        found = self._find_content(digest)
+        return None if found is None else found[1]
+
+    def committed_lengths(self) -> Mapping[str, int]:
+        with self._mutex, clear_errors(self.path):
+            return dict(
+                self._connection.execute("SELECT name, length_bytes FROM file WHERE length_bytes NOT NULL")
+            )
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._lock_fd < 0:
+                return
+            try:
+                with clear_errors(self.path):
+                    self._connection.close()
+            finally:
+                os.close(self._lock_fd)
+                self._lock_fd = -1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing, whatever is raised in between."""
+        with self._mutex, clear_errors(self.path):
+            self._check_still_there()
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _check_still_there(self) -> None:
+        """SQLite would go on writing to a file that has lost its name, and all would be gone at the end."""
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_ino == self._inode:
+                return
+        raise StoreError(
+            f"{self.path}: it was removed or replaced while the crawl went on; put it back or start anew"
+        )
+
+    def _read_numbers(self) -> Numbers:
+        query = self._connection.execute
+        site_ids = {Site(site): number for number, site in query("SELECT id, site FROM site")}
+        (last_place,) = query("SELECT coalesce(max(place), 0) FROM waiting").fetchone()
+        (last_page_id,) = query("SELECT coalesce(max(id), 0) FROM page").fetchone()
+        return Numbers(site_ids, last_place + 1, last_page_id + 1)
+
+    def _find_content(self, digest: str) -> tuple[Original, str] | None:
+        with self._mutex, clear_errors(self.path):
+            row = self._connection.execute(sql.FIND_CONTENT, (rows.fingerprint_of(digest), digest)).fetchone()
+        if row is None:
+            return None
+        site, path, fetched_at, payload_digest = row
+        return Original(rows.url_of(path, site), Instant(fetched_at)), payload_digest or digest
+
+    def _load_tasks(self) -> list[Task]:
+        return [
+            Task(Site(site), msgspec.json.decode(seeds, type=tuple[str, ...]), *rest)
+            for site, seeds, *rest in self._connection.execute(sql.LOAD_TASKS)
+        ]
+
+    def _load_sites(self) -> list[SiteRecord]:
+        return [SiteRecord(*row) for row in self._connection.execute(sql.LOAD_SITES)]
+
+    def _load_waiting(self) -> list[WaitingRecord]:
+        return [
+            WaitingRecord(Page(rows.url_of(path, site), site, key, depth, score), attempt, retry_at)
+            for site, path, key, depth, score, attempt, retry_at in self._connection.execute(sql.LOAD_WAITING)
+        ]
+
+    def _load_seen(self) -> Sequence[PageKey]:
+        (count,) = self._connection.execute("SELECT count(*) FROM seen").fetchone()
+        keys = (key for (key,) in self._connection.execute("SELECT key FROM seen"))
+        # Eight bytes a key: ten million of them as Python integers would take 400 MB.
+        seen: Sequence[PageKey] = np.fromiter(keys, dtype=np.int64, count=count)  # type: ignore[assignment]
+        return seen

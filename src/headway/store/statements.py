@@ -1,0 +1,60 @@
+"""The statements that a commit is made of. The tables are in `schema`, who runs them in `batch`."""
+
+from __future__ import annotations
+
+ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
+ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_PAGE = """
+    INSERT OR REPLACE INTO page
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+PUT_SEEN = """
+    INSERT INTO seen (place, page_id, site_id, key) VALUES (?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET place = excluded.place, page_id = excluded.page_id"""
+RETRY_LATER = "UPDATE waiting SET attempt = ?, retry_at = ? WHERE site_id = ? AND place = ?"
+ADD_SUMS = """
+    UPDATE site SET done = done + ?, failed = failed + ?, excluded = excluded + ?,
+                    wire_bytes = wire_bytes + ?, content_bytes = content_bytes + ?,
+                    started_at = coalesce(started_at, ?)
+    WHERE id = ?"""
+COUNT_OUTCOMES = """
+    INSERT INTO outcome VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET pages = pages + excluded.pages"""
+PUT_TASK = """
+    INSERT INTO task (position, site_id, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes,
+                      cap_bytes_per_s)
+    VALUES ((SELECT coalesce(max(position), 0) + 1 FROM task), ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (site_id) DO UPDATE SET seeds = excluded.seeds, deadline_at = excluded.deadline_at,
+        weight = excluded.weight, max_pages = excluded.max_pages, max_bytes = excluded.max_bytes,
+        expected_bytes = excluded.expected_bytes, cap_bytes_per_s = excluded.cap_bytes_per_s"""
+PUT_SITE = "UPDATE site SET free_at = ?, failures_in_a_row = ?, ended_at = ? WHERE id = ?"
+PUT_ROBOTS = """
+    INSERT INTO robots VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET text = coalesce(excluded.text, text),
+                              expires_at = coalesce(excluded.expires_at, expires_at)"""
+PUT_FILE = """
+    INSERT INTO file (name, length_bytes) VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET length_bytes = excluded.length_bytes"""
+NUMBER_SITE = "INSERT INTO site (id, site) VALUES (?, ?)"
+FIND_SEEN = "SELECT place, page_id FROM seen WHERE site_id = ? AND key = ?"
+FIND_VERDICT = "SELECT state, kind FROM page WHERE id = ?"
+NAME_FILE = "INSERT OR IGNORE INTO file (name) VALUES (?)"
+FIND_FILE = "SELECT id FROM file WHERE name = ?"
+DROP_WAITING = "DELETE FROM waiting WHERE site_id = ? AND place = ?"
+ADD_CONTENT = "INSERT OR IGNORE INTO content VALUES (?, ?)"
+ADD_SAMPLE = "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s) VALUES (?, ?, ?)"
+FIND_CONTENT = """
+    SELECT site.site, page.path, page.fetched_at, page.payload_digest
+    FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id
+    WHERE content.fingerprint = ? AND page.digest = ?"""
+LOAD_TASKS = """
+    SELECT site, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes, cap_bytes_per_s
+    FROM task JOIN site ON site.id = task.site_id ORDER BY position"""
+# Sites that are known only by links out of scope are nothing to go on with.
+LOAD_SITES = """
+    SELECT site, coalesce(free_at, 0.0), failures_in_a_row, robots.text, robots.expires_at, ended_at,
+           started_at, done, failed, excluded, wire_bytes, content_bytes
+    FROM site LEFT JOIN robots ON robots.site_id = site.id
+    WHERE free_at NOT NULL OR done + failed + excluded > 0 OR wire_bytes > 0 ORDER BY id"""
+LOAD_WAITING = """
+    SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting JOIN site ON site.id = waiting.site_id ORDER BY place"""
