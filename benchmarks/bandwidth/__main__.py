@@ -1,0 +1,77 @@
+"""`python -m benchmarks.bandwidth [--short] [--only SETTING] [--repeat N] [--json FILE]`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+from benchmarks.bandwidth.drive import Measured
+from benchmarks.bandwidth.settings import Setting, settings
+from benchmarks.bandwidth.verdict import Verdict, judge
+from experiments.lab import run, why_not
+
+
+def measure(setting: Setting) -> tuple[Measured, Verdict]:
+    result = run(
+        f"benchmarks.bandwidth.drive:{setting.target}",
+        setting.links,
+        msgspec.to_builtins(setting.drive),
+        timeout_s=setting.drive.seconds + 60,
+    )
+    measured = msgspec.convert(result, Measured)
+    return measured, judge(setting.drive, measured, check_sites=setting.check_sites)
+
+
+def met(setting: Setting, verdict: Verdict) -> str:
+    if setting.least_use is None or setting.most_over is None:
+        return "reported"
+    good = verdict.use >= setting.least_use and verdict.over <= setting.most_over
+    return "met" if good and (verdict.worst_site or 0.0) <= 0.05 else "MISSED"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bandwidth", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="10 s a setting instead of 40 s")
+    parser.add_argument("--only", action="append", help="only this setting (may be given more than once)")
+    parser.add_argument("--repeat", type=int, default=1, help="measure each setting so many times")
+    parser.add_argument("--json", type=Path, help="write all samples to this file")
+    options = parser.parse_args()
+    chosen = settings(10.0 if options.short else 40.0)
+    if options.only:
+        names = {setting.name for setting in chosen}
+        if unknown := set(options.only) - names:
+            parser.error(
+                f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}"
+            )
+        chosen = [setting for setting in chosen if setting.name in options.only]
+    reason = why_not()
+    if reason is not None:
+        print(f"On loopback, without round-trip times and links: {reason}")
+    print(
+        f"{'setting':17} {'use':>6} {'over':>7} {'any 1 s':>8} {'site':>6} {'cpu':>5} {'pages':>6}  verdict"
+    )
+    kept = []
+    missed = False
+    for setting in chosen:
+        for _ in range(options.repeat):
+            measured, verdict = measure(setting)
+            judged = met(setting, verdict)
+            missed = missed or judged == "MISSED"
+            site = "" if verdict.worst_site is None else f"{verdict.worst_site:.1%}"
+            print(
+                f"{setting.name:17} {verdict.use:6.3f} {verdict.over:+7.1%} {verdict.worst_window:+8.1%}"
+                f" {site:>6} {verdict.cpu_share:5.2f} {verdict.pages:6d}  {judged}  ({setting.explained})",
+                flush=True,
+            )
+            for failure in measured.failures[:3]:
+                print(f"    {failure}")
+            kept.append({"setting": setting, "measured": measured, "verdict": verdict})
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

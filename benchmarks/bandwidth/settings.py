@@ -1,0 +1,79 @@
+"""The rows of the table: which lab, which crawler, which bound, and what has to be reached."""
+
+from __future__ import annotations
+
+import msgspec
+from benchmarks.bandwidth.drive import Drive, Phase
+from experiments.lab import Link
+
+KB, MB = 1e3, 1e6
+RTTS_S = (0.150, 0.100, 0.075, 0.050, 0.030, 0.020, 0.010, 0.005)
+MIXED = [
+    Link(rate * KB, rtt) for rate, rtt in zip((50, 100, 200, 400, 600, 1000, 1500, 2000), RTTS_S, strict=True)
+]
+FAST = [Link(rate * MB, rtt) for rate, rtt in zip((3, 4, 5, 6, 8, 10, 12, 12), RTTS_S, strict=True)]
+EVEN = [Link(2 * MB, rtt) for rtt in RTTS_S]
+PAPER = [Link(rate * KB, rtt) for rate, rtt in zip((10, 15, 20, 25, 30, 40, 50, 60), RTTS_S, strict=True)]
+SLOWER_THAN_ALLOTTED = [Link(20 * KB, 0.150), Link(40 * KB, 0.100), *EVEN[2:]]
+
+
+class Setting(msgspec.Struct, frozen=True):
+    name: str
+    explained: str
+    target: str
+    links: list[Link]
+    drive: Drive
+    least_use: float | None = None
+    most_over: float | None = None
+    check_sites: bool = False
+
+
+def settings(seconds: float) -> list[Setting]:
+    return [
+        _paced("140KB/s", "eight servers of 50 KB/s to 2 MB/s", MIXED, 140 * KB, 12 * KB, seconds),
+        _paced(
+            "140KB/s-slow",
+            "eight servers of 10 to 60 KB/s, as in the paper",
+            PAPER,
+            140 * KB,
+            12 * KB,
+            seconds,
+        ),
+        _paced("1MB/s", "the same lab", MIXED, 1 * MB, 60 * KB, seconds),
+        _paced("20MB/s", "eight servers of 3 to 12 MB/s", FAST, 20 * MB, 2 * MB, seconds),
+        _weights("weights", "weights 1 to 8, reversed in mid-run", EVEN, seconds, check_sites=True),
+        _weights("lending", "the same, two sites slower than their share", SLOWER_THAN_ALLOTTED, seconds),
+        _bounds("bounds", "the bound changed in mid-run: 400, 100, 800 KB/s", seconds),
+        _other("admission-6", "prediction and admission, maxd 6, no pacing", "admitted", MIXED, seconds, 6),
+        _other("admission-6-slow", "the same, servers of 10 to 60 KB/s", "admitted", PAPER, seconds, 6),
+        _other("admission-2-slow", "the same, maxd 2", "admitted", PAPER, seconds, 2),
+        _other("naive", "start a fetcher below the bound, stop one above", "naive", MIXED, seconds, 6),
+    ]
+
+
+def _paced(
+    name: str, explained: str, links: list[Link], bound: float, page: float, seconds: float
+) -> Setting:
+    drive = Drive(seconds, [Phase(0.0, bound)], page)
+    return Setting(name, explained, "paced", links, drive, 0.97, 0.05)
+
+
+def _weights(
+    name: str, explained: str, links: list[Link], seconds: float, *, check_sites: bool = False
+) -> Setting:
+    bound, weights = 1 * MB, [float(weight) for weight in range(1, 9)]
+    rates = [bound * weight / sum(weights) for weight in weights]
+    middle = round(seconds / 2)
+    drive = Drive(seconds, [Phase(0.0, bound, rates), Phase(middle, bound, rates[::-1])], 60 * KB)
+    return Setting(name, explained, "paced", links, drive, 0.97, 0.05, check_sites)
+
+
+def _bounds(name: str, explained: str, seconds: float) -> Setting:
+    third = round(seconds / 3)
+    phases = [Phase(0.0, 400 * KB), Phase(third, 100 * KB), Phase(2 * third, 800 * KB)]
+    return Setting(name, explained, "paced", MIXED, Drive(seconds, phases, 30 * KB), 0.97, 0.05)
+
+
+def _other(name: str, explained: str, target: str, links: list[Link], seconds: float, depth: int) -> Setting:
+    drive = Drive(seconds, [Phase(0.0, 140 * KB)], 12 * KB, max_depth=depth)
+    return Setting(name, explained, target, links, drive)
