@@ -34,6 +34,9 @@ class Found(NamedTuple):
     """Links that lead to no page: other schemes, hosts that cannot be, nonsense."""
 
 
+NOTHING_FOUND = Found([], 0)
+
+
 def canonical(href: str, base: str | None = None) -> str | None:
     """The canonical URL that `href` means on a page at `base`, or None where there is none.
 

@@ -1,0 +1,83 @@
+"""Bytes to text, by the order in which browsers believe what they are told.
+
+A byte order mark, the HTTP header, the first 1,024 bytes of the document; failing these, UTF-8 if it fits,
+and windows-1252 otherwise. Labels mean what the WHATWG says (`latin1` is windows-1252).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import NamedTuple
+
+import webencodings  # type: ignore[import-untyped]  # the package ships no types
+
+from headway.parse.scanner import attributes_of
+
+_PRESCAN_BYTES = 1024
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_META = re.compile(r"<meta[\s/]([^>]*)", re.IGNORECASE)
+_XML_ENCODING = re.compile(r"""<\?xml[^>]*?\sencoding\s*=\s*["']([^"'>]+)["']""")
+_CONTENT_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
+
+
+class Decoded(NamedTuple):
+    text: str
+    charset: str
+    """The encoding's WHATWG name."""
+    codec: str
+    """Python's name for it, as links of the page are to be encoded: UTF-8 where the encoding cannot."""
+
+
+def decode(content: bytes, http_charset: str = "") -> Decoded:
+    """The text of a document. Never raises; octets that mean nothing become U+FFFD."""
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return _decoded(content[len(mark) :], webencodings.lookup(name))
+    encoding = _look_up(http_charset) or _prescanned(content[:_PRESCAN_BYTES])
+    if encoding is not None:
+        return _decoded(content, encoding)
+    try:
+        # Not the final piece, so that a character cut off at a size limit does not speak against UTF-8.
+        text, _ = codecs.utf_8_decode(content, "strict", False)
+    except UnicodeDecodeError:
+        return _decoded(content, webencodings.lookup("windows-1252"))
+    return Decoded(text, "utf-8", "utf-8")
+
+
+def _decoded(content: bytes, encoding: webencodings.Encoding) -> Decoded:
+    name = encoding.name
+    if name == "utf-8":
+        return Decoded(content.decode("utf-8", "replace"), name, name)
+    codec = "utf-8" if name.startswith("utf-16") or name == "replacement" else encoding.codec_info.name
+    return Decoded(encoding.codec_info.decode(content, "replace")[0], name, codec)
+
+
+def _look_up(label: str) -> webencodings.Encoding | None:
+    return webencodings.lookup(label) if label and label.isascii() else None
+
+
+def _prescanned(start: bytes) -> webencodings.Encoding | None:
+    """What the document says of itself where a browser looks for it."""
+    text = _COMMENT.sub("", start.decode("latin-1"))
+    if text.startswith("<?xml") and (declared := _XML_ENCODING.match(text)):
+        return _readable(_look_up(declared[1]))
+    for meta in _META.finditer(text):
+        attributes = attributes_of(meta[1])
+        label = attributes.get("charset", "")
+        if not label and attributes.get("http-equiv", "").lower() == "content-type":
+            match = _CONTENT_CHARSET.search(attributes.get("content", ""))
+            label = match[match.lastindex] if match and match.lastindex else ""
+        if encoding := _look_up(label):
+            return _readable(encoding)
+    return None
+
+
+def _readable(encoding: webencodings.Encoding | None) -> webencodings.Encoding | None:
+    # Whoever could read the declaration as ASCII is not looking at UTF-16.
+    if encoding is not None and encoding.name.startswith("utf-16"):
+        return webencodings.lookup("utf-8")
+    if encoding is not None and encoding.name == "x-user-defined":
+        return webencodings.lookup("windows-1252")
+    return encoding

@@ -1,0 +1,58 @@
+"""What a page asks of robots: META robots and X-Robots-Tag, read alike.
+
+A directive for all robots and one for us count together, so that the stricter holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+# These may be followed by a colon, and so would look like a robot's name.
+_WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
+_SEPARATORS = re.compile(r"[\s,;]+")
+
+
+class Directives(NamedTuple):
+    noindex: bool = False
+    nofollow: bool = False
+
+    def __or__(self, other: object) -> Directives:
+        if not isinstance(other, Directives):
+            return NotImplemented
+        return Directives(self.noindex or other.noindex, self.nofollow or other.nofollow)
+
+
+NOTHING_ASKED = Directives()
+
+
+def of_words(content: str) -> Directives:
+    """The directives in `noindex, nofollow`, whatever their case and separators."""
+    words = _SEPARATORS.split(content.lower())
+    if "none" in words:
+        return Directives(noindex=True, nofollow=True)
+    return Directives("noindex" in words, "nofollow" in words)
+
+
+def of_meta(name: str, content: str, product_token: str) -> Directives:
+    """Those of a META element, if its name means all robots or us."""
+    return of_words(content) if name.strip().lower() in {"robots", product_token.lower()} else NOTHING_ASKED
+
+
+def of_headers(values: Iterable[str], product_token: str) -> Directives:
+    """Those of X-Robots-Tag headers. A robot's name before a colon holds until the header ends."""
+    asked = NOTHING_ASKED
+    for value in values:
+        is_for_us = True
+        for part in value.split(","):
+            name, colon, words = part.partition(":")
+            name = name.strip().lower()
+            if colon and name not in _WITH_VALUE:
+                is_for_us = name in {"robots", "*", product_token.lower()}
+                part = words  # noqa: PLW2901
+            elif colon:
+                continue
+            if is_for_us:
+                asked |= of_words(part)
+    return asked

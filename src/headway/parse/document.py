@@ -1,0 +1,114 @@
+"""A response read once: where it leads, what it asks of robots, what it is.
+
+A redirect leads to its target, at the same depth, and nowhere else. Only HTML is read for links; its
+`Link` and `X-Robots-Tag` headers count for every type.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.model.page import Page
+from headway.parse.charset import decode
+from headway.parse.digest import content_digest
+from headway.parse.directives import of_headers
+from headway.parse.headers import charset_of, links_of, media_type_of
+from headway.parse.links import leads_to_a_page, read
+from headway.parse.sniff import sniffed_type
+from headway.parse.url import NOTHING_FOUND, canonical, page_of, pages_of
+from headway.policy.identity import product_token
+from headway.ports import Response
+
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+REDIRECT_STATUSES = frozenset({300, 301, 302, 303, 307, 308})
+
+
+class ParseOptions(msgspec.Struct, frozen=True):
+    user_agent: str = "headway"
+    """META robots and X-Robots-Tag may call us by its product token."""
+    drop_rel_nofollow: bool = False
+    """Whether links marked `rel=nofollow` are left out."""
+
+
+DEFAULT_OPTIONS = ParseOptions()
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    links: tuple[Page, ...] = ()
+    """Canonical, each once, in document order. A redirect has one: its target."""
+    noindex: bool = False
+    nofollow: bool = False
+    title: str = ""
+    canonical: str | None = None
+    """What the page calls itself by LINK or Link `rel=canonical`, in canonical form."""
+    digest: str = ""
+    charset: str = ""
+    content_type: str = ""
+    """As declared, or as the content looks when nothing was declared."""
+    skipped_links: int = 0
+    """Hrefs that lead to no page: mail addresses, scripts, nonsense."""
+
+
+def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTIONS) -> Parsed:
+    """Read an answer to a request for `page`. Never raises, whatever the server sent."""
+    if response.status in REDIRECT_STATUSES and (location := response.header("location")):
+        return _parse_redirect(response, page, location)
+    content = response.body
+    declared = response.header("content-type")
+    media_type = sniffed_type(media_type_of(declared), content) if content else media_type_of(declared)
+    digest = content_digest(content) if content else ""
+    if not 200 <= response.status < 300:
+        return Parsed(digest=digest, content_type=media_type)
+    product = product_token(options.user_agent)
+    asked = of_headers(_values(response, "x-robots-tag"), product)
+    if media_type not in HTML_TYPES:
+        links, named = _links_of_headers(response, page)
+        found = pages_of(links, page.url, page.depth + 1) if links and not asked.nofollow else NOTHING_FOUND
+        return Parsed(tuple(found.pages), *asked, "", named, digest, "", media_type, found.skipped)
+    text, charset, codec = decode(content, charset_of(declared))
+    markup = read(text, product)
+    asked |= markup.asked
+    base = (canonical(markup.base, page.url) if markup.base else None) or page.url
+    links, named = _links_of_headers(response, page)
+    if markup.canonical:
+        named = canonical(markup.canonical, base) or named
+    found = NOTHING_FOUND
+    if not asked.nofollow:
+        links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
+        found = pages_of(links, base, page.depth + 1, codec)
+    return Parsed(tuple(found.pages), *asked, markup.title, named, digest, charset, media_type, found.skipped)
+
+
+def _links_of_headers(response: Response, page: Page) -> tuple[list[str], str | None]:
+    """Where Link headers lead, and what they call the page. A BASE element does not bend them."""
+    links, named = [], None
+    for header in links_of(_values(response, "link")):
+        target = canonical(header.href, page.url)
+        if target is not None and leads_to_a_page(header.rels, header.media_type):
+            links.append(target)
+        if "canonical" in header.rels:
+            named = named or target
+    return links, named
+
+
+def _parse_redirect(response: Response, page: Page, location: str) -> Parsed:
+    target = page_of(_as_sent(location), page.url, page.depth, page.score)
+    leads_elsewhere = target is not None and target.url != page.url
+    return Parsed(
+        links=(target,) if target is not None and leads_elsewhere else (),
+        content_type=media_type_of(response.header("content-type")),
+        digest=content_digest(response.body) if response.body else "",
+        skipped_links=int(target is None),
+    )
+
+
+def _as_sent(location: str) -> str:
+    """Servers put raw UTF-8 in Location, which arrives here as latin-1 text."""
+    try:
+        return location.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return location
+
+
+def _values(response: Response, name: str) -> list[str]:
+    return [value for key, value in response.headers if key == name]
