@@ -58,3 +58,36 @@ LOAD_SITES = """
 LOAD_WAITING = """
     SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
     FROM waiting JOIN site ON site.id = waiting.site_id ORDER BY place"""
+
+TOTALS = """
+    SELECT count(*), (SELECT count(*) FROM seen), (SELECT count(*) FROM waiting), coalesce(sum(done), 0),
+           coalesce(sum(failed), 0), coalesce(sum(excluded), 0), coalesce(sum(wire_bytes), 0),
+           coalesce(sum(content_bytes), 0)
+    FROM site WHERE free_at NOT NULL OR done + failed + excluded > 0 OR id IN (SELECT site_id FROM task)"""
+SITES = """
+    SELECT site, done, failed, excluded, coalesce(queue.pages, 0), wire_bytes, content_bytes,
+           task.deadline_at, started_at, ended_at, free_at
+    FROM site
+    LEFT JOIN task ON task.site_id = site.id
+    LEFT JOIN (SELECT site_id, count(*) AS pages FROM waiting GROUP BY site_id) AS queue
+        ON queue.site_id = site.id
+    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages OR done + failed + excluded > 0
+    ORDER BY site.id"""
+OUTCOMES = """
+    SELECT state, kind, reason, sum(pages) AS total FROM outcome
+    WHERE ? IS NULL OR site_id = (SELECT id FROM site WHERE site = ?)
+    GROUP BY state, kind, reason ORDER BY total DESC, state, kind, reason"""
+PAGES = """
+    SELECT page.id, site, path, key, depth, state, attempt, kind, status, page.wire_bytes, page.content_bytes,
+           content_type, digest, settled_at, fetched_at, duration_s, detail, file.name, warc_offset,
+           warc_length, coalesce(payload_digest, digest), record_type
+    FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
+    WHERE page.id > ? ORDER BY page.id LIMIT ?"""
+LINKS = "SELECT id, links FROM page WHERE id > ? AND links NOT NULL ORDER BY id LIMIT ?"
+KEYS = "SELECT site_id, key FROM seen WHERE (site_id, key) > (?, ?) ORDER BY site_id, key LIMIT ?"
+URL_OF = """
+    SELECT site.site, coalesce(page.path, waiting.path)
+    FROM site JOIN seen ON seen.site_id = site.id AND seen.key = ?
+    LEFT JOIN page ON page.id = seen.page_id
+    LEFT JOIN waiting ON waiting.site_id = seen.site_id AND waiting.place = seen.place
+    LIMIT 1"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headway.model.outcome import Capture
@@ -79,9 +79,14 @@ class WarcArchive:
         self._note(capture, CaptureNote(response.requested_at, payload_digest, record_type))
         return capture
 
-    def take_note(self, capture: Capture) -> CaptureNote | None:
-        """What was written there, once; the store commits it with the page's row."""
-        return self._notes.pop((capture.warc_file, capture.warc_offset), None)
+    def notes_of(self, captures: Iterable[Capture]) -> dict[tuple[str, int], CaptureNote]:
+        """What was written at these places, for the store to commit with the pages' rows."""
+        places = ((capture.warc_file, capture.warc_offset) for capture in captures)
+        return {place: self._notes[place] for place in places if place in self._notes}
+
+    def forget_notes(self, places: Iterable[tuple[str, int]]) -> None:
+        for place in places:
+            self._notes.pop(place, None)
 
     def flush(self) -> Mapping[str, int]:
         if self._file is not None:

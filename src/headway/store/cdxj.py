@@ -1,0 +1,91 @@
+"""The index by which a replay tool finds a capture: one CDXJ line each, sorted by key and time.
+
+Made from the store's rows, not by reading the archive again; sorted in runs that are merged, so that a
+million captures need little memory; put in place with one rename, so that a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import msgspec
+
+from headway.store.failures import clear_errors
+from headway.store.reader import PageRow, RunReader
+from headway.store.surt import surt
+from headway.store.times import cdx_timestamp
+from headway.store.warc_record import uri
+from headway.units import Instant
+
+INDEX_NAME = "indexes/index.cdxj"
+_RUN_LINES = 200_000
+
+
+class _Fields(msgspec.Struct, frozen=True, gc=False):
+    """All texts, and in this order, as pywb writes them."""
+
+    url: str
+    mime: str
+    status: str
+    digest: str
+    length: str
+    offset: str
+    filename: str
+
+
+def cdxj_line(page: PageRow) -> bytes:
+    url = uri(page.url)
+    fields = _Fields(
+        url=url,
+        mime="warc/revisit" if page.record_type == "revisit" else _mime(page.content_type),
+        status=str(page.status) if page.status else "-",
+        digest=page.payload_digest.removeprefix("sha1:") or "-",
+        length=str(page.warc_length),
+        offset=str(page.warc_offset),
+        filename=PurePosixPath(page.warc_file or "").name,
+    )
+    key = f"{surt(url)} {cdx_timestamp(Instant(page.fetched_at))} "
+    return key.encode() + msgspec.json.encode(fields) + b"\n"
+
+
+def write_index(run_folder: Path, *, run_lines: int = _RUN_LINES) -> Path:
+    """Index every capture that the store has committed; returns where."""
+    target = run_folder / INDEX_NAME
+    with RunReader(run_folder) as reader, clear_errors(target), ExitStack() as stack:
+        target.parent.mkdir(exist_ok=True)
+        lines = map(cdxj_line, reader.captures())
+        runs = [_spilled(run, stack, target.parent) for run in _sorted_runs(lines, run_lines)]
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        stack.callback(temporary.unlink, missing_ok=True)
+        with temporary.open("wb") as file:
+            file.writelines(heapq.merge(*runs))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    return target
+
+
+def _mime(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower() or "unk"
+
+
+def _sorted_runs(lines: Iterable[bytes], run_lines: int) -> Iterator[list[bytes]]:
+    iterator = iter(lines)
+    while run := list(islice(iterator, run_lines)):
+        run.sort()
+        yield run
+
+
+def _spilled(run: list[bytes], stack: ExitStack, folder: Path) -> IO[bytes]:
+    """A sorted run as a nameless file, which the system forgets when it is closed."""
+    file = stack.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - the stack closes it
+    file.writelines(run)
+    file.seek(0)
+    return file

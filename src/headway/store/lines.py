@@ -1,0 +1,75 @@
+"""Lines of `pages.jsonl` and `crawl.log`, made from what the machine saves of a page.
+
+`pages.jsonl` has one object for each page that was fetched and kept. `crawl.log` has one line for each
+attempt, also failed ones, with Heritrix's columns as far as they apply, separated by blanks:
+
+    settled_at  status  bytes  URL  depth  content-type  fetched_at+duration_s  digest  state  kind  detail
+
+A dash stands for what is not known; only the last column, the detail, may hold blanks.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from headway.model.command import PageState, SaveSettled
+from headway.store import rows
+from headway.store.capture import CaptureNote
+from headway.store.times import iso_utc
+from headway.units import Instant
+
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f]+")
+
+
+class PageLine(msgspec.Struct, frozen=True, gc=False):
+    url: str
+    site: str
+    status: int
+    content_type: str
+    bytes: int
+    depth: int
+    digest: str
+    fetched_at: str
+    duration_s: float
+    warc_file: str | None
+    warc_offset: int | None
+
+
+def page_line(settled: SaveSettled, note: CaptureNote | None) -> PageLine | None:
+    """The line of a fetched page, or None for one that was not fetched."""
+    if settled.state is not PageState.DONE:
+        return None
+    page, outcome, capture = settled.page, settled.outcome, settled.capture
+    return PageLine(
+        url=page.url,
+        site=page.site,
+        status=outcome.status,
+        content_type=rows.clean_text(outcome.content_type),
+        bytes=outcome.content_bytes,
+        depth=page.depth,
+        digest=outcome.digest,
+        fetched_at=iso_utc(Instant(rows.fetched_at(settled, note))),
+        duration_s=round(outcome.duration_s, 6),
+        warc_file=None if capture is None else capture.warc_file,
+        warc_offset=None if capture is None else capture.warc_offset,
+    )
+
+
+def log_line(settled: SaveSettled, note: CaptureNote | None) -> str | None:
+    """The line of an attempt; a page that was passed over unasked leaves none."""
+    if settled.state is PageState.EXCLUDED and not settled.outcome.duration_s:
+        return None
+    page, outcome = settled.page, settled.outcome
+    fetched_at = iso_utc(Instant(rows.fetched_at(settled, note)))
+    content_type = outcome.content_type.partition(";")[0].strip()
+    return (
+        f"{iso_utc(settled.at)} {outcome.status:3d} {outcome.content_bytes:10d} {_word(page.url)} "
+        f"{page.depth} {_word(content_type)} {fetched_at}+{outcome.duration_s:.3f} {_word(outcome.digest)} "
+        f"{settled.state.value} {outcome.kind.value} {_BLANKS.sub(' ', outcome.detail).strip() or '-'}"
+    )
+
+
+def _word(text: str) -> str:
+    return _BLANKS.sub("_", text) or "-"

@@ -1,0 +1,208 @@
+"""Look into a run without disturbing it: sums, sites, outcomes, samples and settled pages.
+
+Every question is a short transaction of its own, so that a crawl that is going on can always tidy up its
+write-ahead log; long lists are read in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import StoreError
+from headway.model.page import PageKey, Site
+from headway.store import rows, schema
+from headway.store import statements as sql
+from headway.store.failures import clear_errors
+from headway.units import Instant
+
+DATABASE = "crawl.sqlite"
+_SLICE_ROWS = 5000
+_KEY_SLICE_ROWS = 100_000
+
+
+class SiteRow(msgspec.Struct, frozen=True, gc=False):
+    site: str
+    done: int
+    failed: int
+    excluded: int
+    waiting: int
+    wire_bytes: int
+    content_bytes: int
+    deadline_at: float | None
+    """None also for a site that has no task of its own."""
+    started_at: float | None
+    ended_at: float | None
+    free_at: float | None
+
+
+class Totals(msgspec.Struct, frozen=True, gc=False):
+    sites: int
+    known: int
+    waiting: int
+    done: int
+    failed: int
+    excluded: int
+    wire_bytes: int
+    content_bytes: int
+
+
+class OutcomeCount(msgspec.Struct, frozen=True, gc=False):
+    """Attempts that ended alike. Those in state `waiting` were to be tried again."""
+
+    state: str
+    kind: str
+    reason: str
+    count: int
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    at: float
+    wire_bytes: int
+    """All until then, since the process that crawls was started."""
+    capacity_bytes_per_s: float
+
+
+class PageRow(msgspec.Struct, frozen=True, gc=False):
+    """A settled page. `digest` is of its content, `payload_digest` of the octets in the archive."""
+
+    number: int
+    url: str
+    site: str
+    key: PageKey
+    depth: int
+    state: str
+    attempt: int
+    kind: str
+    status: int
+    wire_bytes: int
+    content_bytes: int
+    content_type: str
+    digest: str
+    settled_at: float
+    fetched_at: float
+    duration_s: float
+    detail: str
+    warc_file: str | None
+    warc_offset: int | None
+    warc_length: int | None
+    payload_digest: str
+    record_type: str | None
+
+
+class References(msgspec.Struct, frozen=True):
+    """How often each page is linked to from the pages fetched so far; keys ascend."""
+
+    keys: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+class RunReader:
+    """Opens a run folder, or the `crawl.sqlite` in one, for reading only."""
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
+        self.path = path / DATABASE if path.is_dir() else path
+        self._connection = schema.open_for_reading(self.path)
+
+    @property
+    def started_at(self) -> Instant:
+        return Instant(self._crawl()[0])
+
+    @property
+    def job(self) -> dict[str, object]:
+        """The job as it was given when the crawl was begun."""
+        job: dict[str, object] = msgspec.json.decode(self._crawl()[1])
+        return job
+
+    def totals(self) -> Totals:
+        return Totals(*self._all(sql.TOTALS)[0])
+
+    def sites(self) -> list[SiteRow]:
+        """Sites with a task, or of which something was asked, in the order in which they came up."""
+        return [SiteRow(*row) for row in self._all(sql.SITES)]
+
+    def outcomes(self, site: Site | None = None) -> list[OutcomeCount]:
+        """Most frequent first."""
+        return [OutcomeCount(*row) for row in self._all(sql.OUTCOMES, (site, site))]
+
+    def samples(self) -> list[Sample]:
+        return [
+            Sample(*row)
+            for row in self._all("SELECT at, wire_bytes, capacity_bytes_per_s FROM sample ORDER BY id")
+        ]
+
+    def pages(self) -> Iterator[PageRow]:
+        """Every settled page, in the order of settling."""
+        for number, site, path, *rest in self._slices(sql.PAGES):
+            yield PageRow(number, rows.url_of(path, site), site, *rest)
+
+    def captures(self) -> Iterator[PageRow]:
+        """The settled pages that the archive holds."""
+        return (page for page in self.pages() if page.warc_file is not None)
+
+    def references(self) -> References:
+        """Counted from the links of the fetched pages; links to pages never seen are left out."""
+        keys = np.empty(0, dtype=np.int64)
+        counts = np.empty(0, dtype=np.int64)
+        gathered: list[bytes] = []
+        for number, (_, blob) in enumerate(self._slices(sql.LINKS), 1):
+            gathered.append(blob)
+            if not number % _SLICE_ROWS:
+                keys, counts = _merged(keys, counts, gathered)
+        keys, counts = _merged(keys, counts, gathered)
+        known = np.isin(keys, np.fromiter(self._keys(), dtype=np.int64), assume_unique=True)
+        return References(keys[known], counts[known])
+
+    def url_of(self, key: PageKey) -> str | None:
+        """The URL of a page that waits or is settled. Reads through all sites: for a few keys only."""
+        row = self._all(sql.URL_OF, (key,))
+        return rows.url_of(row[0][1], row[0][0]) if row else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keys(self) -> Iterator[int]:
+        site_id, key = 0, -(1 << 63)
+        while rows_read := self._all(sql.KEYS, (site_id, key, _KEY_SLICE_ROWS)):
+            yield from (each for _, each in rows_read)
+            site_id, key = rows_read[-1]
+
+    def _slices(self, query: str) -> Iterator[tuple[Any, ...]]:
+        last = 0
+        while rows_read := self._all(query, (last, _SLICE_ROWS)):
+            yield from rows_read
+            last = rows_read[-1][0]
+
+    def _crawl(self) -> tuple[float, str]:
+        row = self._all("SELECT started_at, job FROM crawl")
+        if not row:
+            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
+        return row[0][0], row[0][1]
+
+    def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with clear_errors(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+
+def _merged(
+    keys: NDArray[np.int64], counts: NDArray[np.int64], gathered: list[bytes]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    new_keys, new_counts = np.unique(np.frombuffer(b"".join(gathered), dtype="<i8"), return_counts=True)
+    gathered.clear()
+    together, places = np.unique(np.concatenate((keys, new_keys)), return_inverse=True)
+    return together, np.bincount(places, np.concatenate((counts, new_counts)), len(together)).astype(np.int64)
