@@ -1,0 +1,68 @@
+"""`python -m experiments.diligenti2004 [--out DIR] [--short] [--no-lab]`: about five minutes in full."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+from experiments.diligenti2004.figures import draw, write_samples
+from experiments.diligenti2004.managers import BoundedManager, NaiveManager
+from experiments.diligenti2004.outcome import Outcome
+from experiments.diligenti2004.queue import SERVERS, make_links, make_queue
+from experiments.diligenti2004.simulate import simulate, simulate_paced
+from experiments.diligenti2004.verdicts import report
+from experiments.lab import run, why_not
+
+MANAGERS = ("maxd 6", "maxd 2", "naive")
+
+
+def in_the_simulation(warm_up_s: int, seconds: int) -> list[Outcome]:
+    links = make_links()
+    managers = (BoundedManager(make_queue(), 6), BoundedManager(make_queue(), 2), NaiveManager(make_queue()))
+    outcomes = [
+        simulate(manager, name, links, warm_up_s, seconds)
+        for name, manager in zip(MANAGERS, managers, strict=True)
+    ]
+    return [*outcomes, simulate_paced(make_queue(), links, warm_up_s, seconds)]
+
+
+def in_the_lab(warm_up_s: int, seconds: int) -> list[Outcome]:
+    outcomes = []
+    for name in (*MANAGERS, "headway"):
+        print(f"lab: {name}", flush=True)
+        function = "paced" if name == "headway" else "managed"
+        argument = {"manager": name, "warm_up_s": warm_up_s, "seconds": seconds}
+        result = run(f"experiments.diligenti2004.lab_runs:{function}", make_links(), argument)
+        outcomes.append(msgspec.convert(result, Outcome))
+    return outcomes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.diligenti2004", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/diligenti2004"))
+    parser.add_argument("--short", action="store_true", help="12 s a run instead of 40 s")
+    parser.add_argument("--no-lab", action="store_true", help="only the simulation")
+    options = parser.parse_args()
+    warm_up_s, seconds = (6, 12) if options.short else (20, 40)
+    options.out.mkdir(parents=True, exist_ok=True)
+    conditions = (
+        f"L = 140 KB/s, k = 0.3, sigma = 120 min, one-second samples over {seconds} s after {warm_up_s} s of "
+        f"learning; {SERVERS} servers of 10 to 200 KB/s with round trips of 5 to 150 ms; one fixed queue."
+    )
+    outcomes = in_the_simulation(warm_up_s, seconds)
+    if not options.no_lab:
+        reason = why_not()
+        if reason is not None:
+            conditions += f" The lab was the loopback interface, without round-trip times: {reason}."
+        outcomes += in_the_lab(warm_up_s, seconds)
+    for where in dict.fromkeys(outcome.where for outcome in outcomes):
+        draw({outcome.manager: outcome for outcome in outcomes if outcome.where == where}, where, options.out)
+    write_samples(outcomes, options.out / "samples.csv")
+    text = report(outcomes, conditions)
+    (options.out / "VERDICTS.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

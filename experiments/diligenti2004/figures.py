@@ -1,0 +1,52 @@
+"""The three figures, drawn as the paper has them, with headway's pacer beside."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import matplotlib as mpl
+from experiments.diligenti2004.outcome import Outcome
+from experiments.diligenti2004.queue import BOUND_BYTES_PER_S
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+
+def draw(outcomes: dict[str, Outcome], where: str, folder: Path) -> None:
+    deep, shallow, naive, ours = (outcomes[name] for name in ("maxd 6", "maxd 2", "naive", "headway"))
+    with_axes = plt.subplots(3, 1, figsize=(8, 9.5), sharex=True, sharey=True, layout="constrained")
+    figure, (first, second, third) = with_axes
+    _line(first, deep.measured, "measured", "-", "tab:blue")
+    _line(first, deep.predicted, "predicted", ":", "tab:blue")
+    first.set_title("Figure 1: measured and predicted bandwidth, maxd 6")
+    _line(second, deep.measured, "maxd 6", "-", "tab:blue")
+    _line(second, shallow.measured, "maxd 2", ":", "tab:orange")
+    second.set_title("Figure 2: depth of the search")
+    _line(third, naive.measured, "naive controller", "-", "tab:red")
+    third.set_title("Figure 3: start a fetcher below the bound, stop one above")
+    for axes in (first, second, third):
+        _line(axes, ours.measured, "headway, paced", "-", "tab:green")
+        axes.axhline(BOUND_BYTES_PER_S / 1000, color="black", linewidth=0.8, label="bound")
+        axes.set_ylabel("KB/s")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper right", fontsize=8, ncols=4)
+    third.set_xlabel(f"seconds ({where})")
+    figure.savefig(folder / f"figures-{where}.png", dpi=110)
+    plt.close(figure)
+
+
+def _line(axes: Axes, values: list[float], label: str, style: str, colour: str) -> None:
+    axes.plot(range(1, len(values) + 1), [v / 1000 for v in values], style, label=label, color=colour, lw=1.4)
+
+
+def write_samples(outcomes: list[Outcome], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["where", "manager", "second", "measured_bytes_per_s", "predicted_bytes_per_s"])
+        for outcome in outcomes:
+            for second, measured in enumerate(outcome.measured):
+                predicted = round(outcome.predicted[second]) if second < len(outcome.predicted) else ""
+                rows.writerow([outcome.where, outcome.manager, second + 1, round(measured), predicted])
