@@ -13,12 +13,14 @@ import msgspec
 
 from headway.app.view import View, view_of
 from headway.config.job import Job
+from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
 from headway.live.driver import LiveDriver
-from headway.model.event import CapacityChanged, Event, Restored, Seeded
+from headway.model.command import Saving
+from headway.model.event import Event, Restored, Seeded
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
@@ -31,8 +33,14 @@ from headway.units import Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
 _LEASE_S = Seconds(24 * 3600.0)
-"""Within one process a lease ends with its request, whose time limits are the fetcher's; this is a backstop."""
-_ORDERINGS = {"depth": Depth, "length": Length, "klwf": LongestWait, "random": Random, "score": Score}
+"""Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
+_ORDERINGS: dict[str, Callable[[], Ordering]] = {
+    "depth": Depth,
+    "length": Length,
+    "klwf": LongestWait,
+    "random": Random,
+    "score": Score,
+}
 
 
 class WallClock:
@@ -47,7 +55,8 @@ class CrawlRun:
         self._job = job
         self._clock = WallClock()
         self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), self._clock.now())
-        self.started_at = self.folder.started_at
+        snapshot = self.folder.snapshot
+        self.started_at = snapshot.started_at if snapshot is not None else self._clock.now()
         self.crawl = build_machine(job)
         self._fetcher = build_fetcher(job, self._clock)
         self._collector = WebCollector(
@@ -62,9 +71,8 @@ class CrawlRun:
             ),
             on_page=on_page,
         )
-        self._driver = LiveDriver(self.crawl, self._collector, self.folder, self._clock)
+        self._driver = LiveDriver(self.crawl, self._collector, _Journal(self.folder), self._clock)
         self._meter = _Meter()
-        self._capacity = job.timetable.capacity_at(self._clock.now())
         self.interrupted = False
 
     async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
@@ -78,6 +86,7 @@ class CrawlRun:
                 await watch
             self._sample()
             self.folder.close()
+        self.folder.write_index()
 
     def drain(self) -> None:
         self.interrupted = True
@@ -95,14 +104,14 @@ class CrawlRun:
             self.started_at,
             rate_bytes_per_s=self._meter.rate_bytes_per_s,
             site_rates=self._meter.site_rates,
-            capacity_bytes_per_s=self._job.timetable.capacity_at(now),
+            capacity_bytes_per_s=self.crawl.capacity_bytes_per_s,
         )
 
     # -- start ------------------------------------------------------------------------------------------
 
     def _opening(self) -> Sequence[Event]:
         now = self._clock.now()
-        events: list[Event] = [CapacityChanged(self._capacity)]
+        events: list[Event] = []
         snapshot = self.folder.snapshot
         if snapshot is not None:
             events.append(Restored(snapshot, self._fresh_rules(snapshot, now)))
@@ -123,7 +132,6 @@ class CrawlRun:
     async def _watch(self, on_second: Callable[[], None] | None) -> None:
         while True:
             self._sample()
-            self._turn_timetable()
             if on_second is not None:
                 on_second()
             await asyncio.sleep(_SAMPLE_EVERY_S)
@@ -131,15 +139,23 @@ class CrawlRun:
     def _sample(self) -> None:
         now = self._clock.now()
         received = self._fetcher.bytes_received()
-        self._meter.read(now, received, {site: book.wire_bytes for site, book in self.crawl.ledger.books.items()})
-        self.folder.store.record_sample(now, received, self._job.timetable.capacity_at(now))
+        self._meter.read(
+            now, received, {site: book.wire_bytes for site, book in self.crawl.ledger.books.items()}
+        )
+        self.folder.store.record_sample(now, received, self.crawl.capacity_bytes_per_s)
 
-    def _turn_timetable(self) -> None:
-        capacity = self._job.timetable.capacity_at(self._clock.now())
-        if capacity != self._capacity:
-            self._capacity = capacity
-            self._fetcher.set_capacity(capacity)
-            self._driver.tell(CapacityChanged(capacity))
+
+class _Journal:
+    """Implements `live.driver.Journal` in a run folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def decide(self, decision: Decision) -> None:
+        self._folder.decisions.append(decision)
+
+    def save(self, batch: Sequence[Saving]) -> None:
+        self._folder.save(batch)
 
 
 class _Meter:
@@ -178,6 +194,7 @@ def build_machine(job: Job) -> Crawl:
         max_connections=crawl.max_connections,
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
+        timetable=job.timetable,
     )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from headway.store.reader import RunReader
+from headway.store.reader import RunReader, Sample, SiteRow
 from headway.units import Instant
+
+_SHORTEST_SAMPLE_S = 0.9
+"""The last sample of a run may span a moment only, in which any rate can be seen."""
 
 
 class SiteResult(msgspec.Struct, frozen=True):
@@ -44,3 +50,95 @@ class Summary(msgspec.Struct, frozen=True):
     missed: int
     errors: Mapping[str, int]
     first_problem: str | None
+
+
+def summarise(folder: Path) -> Summary:
+    with RunReader(folder) as reader:
+        started_at = reader.started_at
+        totals = reader.totals()
+        samples = reader.samples()
+        rows = [row for row in reader.sites() if row.done or row.failed or row.waiting or row.deadline_at]
+        outcomes = reader.outcomes()
+        problem = _first_problem(reader) if not totals.done else None
+    last_at = max([sample.at for sample in samples] + [row.ended_at or 0.0 for row in rows] + [started_at])
+    sites = tuple(_site_result(row, started_at, last_at) for row in rows)
+    use = _use_of_link(samples)
+    errors: Counter[str] = Counter()
+    for outcome in outcomes:
+        if outcome.state == "failed":
+            errors[outcome.kind] += outcome.count
+    return Summary(
+        str(folder),
+        started_at,
+        last_at - started_at,
+        totals.done,
+        totals.failed,
+        totals.waiting,
+        totals.wire_bytes,
+        *use,
+        sites,
+        sum(site.verdict == "missed" for site in sites),
+        dict(errors.most_common()),
+        problem,
+    )
+
+
+def _site_result(row: SiteRow, started_at: float, last_at: float) -> SiteResult:
+    ended_at = None if row.waiting else row.ended_at
+    deadline_at = row.deadline_at
+    if not row.done and row.failed and not row.waiting:
+        verdict = "unreachable"
+    elif deadline_at is not None and (ended_at or last_at) > deadline_at:
+        verdict = "missed"
+    elif ended_at is None:
+        verdict = "open"
+    else:
+        verdict = "met" if deadline_at is not None else "done"
+    return SiteResult(
+        row.site,
+        verdict,
+        None if deadline_at is None else deadline_at - started_at,
+        None if ended_at is None else ended_at - started_at,
+        row.done,
+        row.failed,
+        row.waiting,
+        row.wire_bytes,
+    )
+
+
+def _use_of_link(samples: Sequence[Sample]) -> tuple[float | None, float, float, float | None, float | None]:
+    """Bound, mean, highest, use of the bound, and the most over it, from the one-second samples.
+
+    A counter that went back means that the crawl was taken up again in a new process: time in between,
+    when nobody crawled, is left out.
+    """
+    allowed = seconds = highest = 0.0
+    received = 0
+    over: float | None = None
+    for before, after in pairwise(samples):
+        length_s = after.at - before.at
+        if after.wire_bytes < before.wire_bytes or length_s <= 0:
+            continue
+        carried = after.wire_bytes - before.wire_bytes
+        seconds += length_s
+        received += carried
+        allowed += length_s * before.capacity_bytes_per_s
+        if length_s >= _SHORTEST_SAMPLE_S:
+            rate = carried / length_s
+            highest = max(highest, rate)
+            bound = max(before.capacity_bytes_per_s, after.capacity_bytes_per_s)
+            excess = rate / bound - 1
+            over = excess if over is None else max(over, excess)
+    mean = received / seconds if seconds else 0.0
+    bounds = [sample.capacity_bytes_per_s for sample in samples]
+    if not bounds or not all(math.isfinite(bound) for bound in bounds):
+        return None, mean, highest, None, None
+    return max(bounds), mean, highest, received / allowed if allowed else 0.0, over
+
+
+def _first_problem(reader: RunReader) -> str | None:
+    for page in reader.pages():
+        if page.state in {"failed", "excluded"}:
+            detail = f" ({page.detail})" if page.detail else ""
+            return f"{page.url}: {page.kind}{detail}"
+    return None

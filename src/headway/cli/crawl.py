@@ -22,13 +22,21 @@ from headway.errors import HeadwayError, JobError
 
 @click.command("crawl")
 @click.argument("targets", nargs=-1, required=True, metavar="JOB.toml | URL...")
-@click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("run"), show_default=True,
-              help="The run folder; an existing one is taken up again.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("run"),
+    show_default=True,
+    help="The run folder; an existing one is taken up again.",
+)
 @click.option("--bandwidth", metavar="RATE", help="The bound on the link, such as 5Mbit/s.")
 @click.option("--deadline", metavar="WHEN", help="For every site: 2h, 07:30 or a date and time.")
 @click.option("--interval", metavar="TIME", help="Between two requests to a site, such as 15s.")
 @click.option("--strategy", metavar="NAME", help="The order of sites and pages.")
-@click.option("--accept", multiple=True, metavar="TYPE", help="A media type to keep; repeatable, '*' for all.")
+@click.option(
+    "--accept", multiple=True, metavar="TYPE", help="A media type to keep; repeatable, '*' for all."
+)
 @click.option("--max-pages", type=int, metavar="N", help="At most so many pages of each site.")
 @click.option("--max-depth", type=int, metavar="N", help="At most so many links from a seed.")
 @click.option("--max-connections", type=int, metavar="R", help="Sites asked at the same time.")
@@ -40,8 +48,9 @@ from headway.errors import HeadwayError, JobError
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what is done before the start as well.")
-def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, quiet: bool, verbose: bool,
-                  **options: Any) -> int:
+def crawl_command(
+    targets: tuple[str, ...], out: Path, *, as_json: bool, quiet: bool, verbose: bool, **options: Any
+) -> int:
     """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines."""
     job = job_from(targets, options)
     if verbose:
@@ -56,7 +65,9 @@ def job_from(targets: tuple[str, ...], options: dict[str, Any]) -> Job:
         raise click.UsageError(f"give one job file or some URLs, not {' and '.join(targets)}")
     if files:
         if not files[0].endswith(".toml") and not Path(files[0]).exists():
-            raise JobError(f"{files[0]!r} is neither a job file nor a URL; a URL begins with https:// or http://")
+            raise JobError(
+                f"{files[0]!r} is neither a job file nor a URL; a URL begins with https:// or http://"
+            )
         file, source = read_job_file(Path(files[0]))
     else:
         file, source = convert({"site": _sites_of(targets)}, Source("command line")), Source("command line")

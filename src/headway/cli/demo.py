@@ -28,17 +28,34 @@ DEADLINES = {
 
 
 @click.command("demo")
-@click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("headway-demo"), show_default=True,
-              help="The run folder; a demo's earlier one is replaced.")
-@click.option("--bandwidth", default="6 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("headway-demo"),
+    show_default=True,
+    help="The run folder; a demo's earlier one is replaced.",
+)
+@click.option(
+    "--bandwidth", default="6 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link."
+)
 @click.option("--seed", default=7, show_default=True, help="Another seed gives another web.")
 @click.option("--scale", default=1.0, show_default=True, help="How large the web is.")
 @click.option("--port-base", type=click.IntRange(1, 65000), help="Serve on this port and the next ones.")
 @click.option("--serve-only", is_flag=True, help="Serve the web until interrupted, and crawl nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-def demo_command(out: Path, *, bandwidth: str, seed: int, scale: float, port_base: int | None, serve_only: bool,
-                 as_json: bool, quiet: bool) -> int:
+def demo_command(
+    out: Path,
+    *,
+    bandwidth: str,
+    seed: int,
+    scale: float,
+    port_base: int | None,
+    serve_only: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Crawl a small web that headway serves itself, under a bound and with deadlines."""
     with ServedProcess(design_web(seed, scale), port_base) as served:
         if serve_only:

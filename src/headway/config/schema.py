@@ -28,28 +28,28 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A table of the job file: unknown keys are errors."""
 
 
-class TimetableEntry(Table):
-    """The bound on certain days and hours; the first entry that fits an instant holds."""
+class TimetableEntry(Table, frozen=True):
+    """The bound on certain days and hours; where entries overlap the later one holds."""
 
     bandwidth: str
     days: str = "mon-sun"
     hours: str = "00:00-24:00"
 
 
-class TimeoutsTable(Table):
+class TimeoutsTable(Table, frozen=True):
     connect: str = "10 s"
     first_byte: str = "30 s"
     idle: str = "30 s"
     total: str = "10 min"
 
 
-class LimitsTable(Table):
+class LimitsTable(Table, frozen=True):
     head: str = "64 KiB"
     body: str = "50 MB"
     decoded: str = "200 MB"
 
 
-class ScopeTable(Table):
+class ScopeTable(Table, frozen=True):
     """Which pages belong to the crawl. Without hosts and suffixes: the hosts of the sites, no others."""
 
     hosts: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ScopeTable(Table):
     queries: bool = True
 
 
-class CrawlTable(Table):
+class CrawlTable(Table, frozen=True):
     bandwidth: str | None = None
     objective: Objective = "max-completion"
     user_agent: str = DEFAULT_USER_AGENT
@@ -93,7 +93,7 @@ class CrawlTable(Table):
     scope: ScopeTable = ScopeTable()
 
 
-class SiteTable(Table):
+class SiteTable(Table, frozen=True):
     url: str
     seeds: tuple[str, ...] = ()
     """More pages to begin with, beside `url`."""
@@ -108,6 +108,6 @@ class SiteTable(Table):
     """The most that it may be asked for."""
 
 
-class JobFile(Table):
+class JobFile(Table, frozen=True):
     crawl: CrawlTable = CrawlTable()
     site: tuple[SiteTable, ...] = ()

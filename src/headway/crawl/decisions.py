@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from headway.model.command import Command, FetchPage, FetchRobots, Finished, PageState, SaveSettled, SetRates
+from headway.model.command import (
+    Command,
+    FetchPage,
+    FetchRobots,
+    Finished,
+    PageState,
+    SaveSettled,
+    SetCapacity,
+    SetRates,
+)
 from headway.units import Instant
 
 
@@ -18,6 +29,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     until: Instant | None = None
     rates_bytes_per_s: dict[str, float] | None = None
+    capacity_bytes_per_s: float | None = None
+    """None in the line of a set-capacity: no bound."""
 
 
 def decision_of(now: Instant, command: Command) -> Decision | None:
@@ -36,9 +49,15 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
             return Decision(now, verdict, page.site, page.url, page.depth, attempt, reason)
         case FetchRobots(site):
             return Decision(now, "ask-robots", site)
+        case SetCapacity(capacity):
+            return Decision(now, "set-capacity", capacity_bytes_per_s=_finite(capacity))
         case SetRates(rates):
-            return Decision(now, "set-rates", rates_bytes_per_s=dict(rates))
+            return Decision(now, "set-rates", rates_bytes_per_s={str(site): float(rate) for site, rate in rates.items()})
         case Finished():
             return Decision(now, "finish")
         case _:
             return None
+
+
+def _finite(rate: float) -> float | None:
+    return rate if math.isfinite(rate) else None

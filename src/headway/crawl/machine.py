@@ -23,6 +23,7 @@ from headway.model.command import (
     SaveSettled,
     SaveSite,
     SaveTasks,
+    SetCapacity,
     WakeAt,
 )
 from headway.model.event import (
@@ -41,8 +42,10 @@ from headway.policy.ordering.base import Ordering
 from headway.policy.politeness import Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
 from headway.policy.scope import Scope
-from headway.units import FOREVER, Instant, Seconds
+from headway.policy.timetable import Timetable
+from headway.units import FOREVER, UNBOUNDED, Instant, Seconds
 
+_NO_BOUND = Timetable(UNBOUNDED)
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
 
 
@@ -59,6 +62,7 @@ class Crawl:
         max_connections: int,
         lease_s: Seconds,
         asks_robots: bool = True,
+        timetable: Timetable = _NO_BOUND,
     ) -> None:
         self.ledger = Ledger()
         self.frontier = Frontier(ordering)
@@ -72,6 +76,10 @@ class Crawl:
         self._asking_robots: set[Site] = set()
         self._commands: list[Command] = []
         self._wake_at = FOREVER
+        self._usual_timetable = self._timetable = timetable
+        self.capacity_bytes_per_s = UNBOUNDED
+        self._capacity_until = Instant(-FOREVER)
+        self._begun = False
         self._draining = False
         self._finished = False
 
@@ -92,18 +100,23 @@ class Crawl:
                     self.ledger.open(task)
                 self._commands.append(SaveTasks(tasks))
                 self._found(now, pages)
+                self._begun = True
             case Restored():
                 self._restore(event)
             case Draining():
                 self._draining = True
             case Tick():
                 self._wake_at = FOREVER
-            case CapacityChanged():
-                pass
+            case CapacityChanged(capacity):
+                self._timetable = self._usual_timetable if capacity is None else Timetable(capacity)
+                self._capacity_until = now
+        if now >= self._capacity_until:
+            self._set_capacity(now)
         for lease in self.leases.expired(now):
             self._settle(now, lease, _LEASE_EXPIRED)
-        self._hand_out(now)
-        self._look_ahead(now)
+        if self._begun:
+            self._hand_out(now)
+            self._look_ahead(now)
         return self._commands
 
     # -- facts ------------------------------------------------------------------------------------------
@@ -216,6 +229,14 @@ class Crawl:
             SaveSite(book.site, free_at, book.failures_in_a_row, robots_text, expires_at, book.ended_at)
         )
 
+    def _set_capacity(self, now: Instant) -> None:
+        change_at = self._timetable.next_change_after(now)
+        self._capacity_until = FOREVER if change_at is None else change_at
+        capacity = self._timetable.capacity_at(now)
+        if capacity != self.capacity_bytes_per_s:
+            self.capacity_bytes_per_s = capacity
+            self._commands.append(SetCapacity(capacity))
+
     # -- orders -----------------------------------------------------------------------------------------
 
     def _hand_out(self, now: Instant) -> None:
@@ -275,7 +296,7 @@ class Crawl:
                 self._commands.append(Finished())
             return
         self._finished = False
-        at = self.leases.next_expiry_at()
+        at = min(self.leases.next_expiry_at(), self._capacity_until)
         if not self._draining and self.in_flight < self._max_connections:
             at = min(at, self.frontier.next_ready_at(now))
         if at < self._wake_at:

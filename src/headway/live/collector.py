@@ -6,14 +6,14 @@ Nothing is decided here that the machine could decide: an answer is classified, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from headway.fetch.robots import MAX_ROBOTS_BYTES, judge
 from headway.live.classify import outcome_of
 from headway.live.driver import Fail, Settle
-from headway.model.command import FetchPage, FetchRobots, SetRates
+from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
 from headway.model.event import PageSettled, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Page, Site
@@ -75,6 +75,9 @@ class WebCollector:
 
     def set_rates(self, command: SetRates) -> None:
         self._fetcher.set_rates(command.rates_bytes_per_s)
+
+    def set_capacity(self, command: SetCapacity) -> None:
+        self._fetcher.set_capacity(command.capacity_bytes_per_s)
 
     def committed(self) -> None:
         """What was archived until now can be found in the store."""
@@ -153,8 +156,3 @@ class WebCollector:
                 return response
             url = target.url
         return response
-
-
-def rules_of(texts: Mapping[Site, str], user_agent: str) -> dict[Site, object]:
-    """robots.txt as a store kept them, parsed again."""
-    return {site: judge(200, text.encode(), user_agent) for site, text in texts.items()}

@@ -25,6 +25,7 @@ from headway.model.command import (
     SaveSite,
     SaveTasks,
     Saving,
+    SetCapacity,
     SetRates,
     WakeAt,
 )
@@ -43,6 +44,8 @@ class Collector(Protocol):
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None: ...
 
     def set_rates(self, command: SetRates) -> None: ...
+
+    def set_capacity(self, command: SetCapacity) -> None: ...
 
     def committed(self) -> None:
         """Everything settled until now is in the store."""
@@ -146,6 +149,8 @@ class LiveDriver:
                 self._schedule_commit()
             case SetRates():
                 self._collector.set_rates(command)
+            case SetCapacity():
+                self._collector.set_capacity(command)
             case WakeAt(at):
                 self._set_alarm(now, at)
             case Finished():

@@ -28,6 +28,12 @@ class SetRates(msgspec.Struct, frozen=True):
     rates_bytes_per_s: dict[Site, BytesPerSecond]
 
 
+class SetCapacity(msgspec.Struct, frozen=True, gc=False):
+    """The bound on the whole link from now on."""
+
+    capacity_bytes_per_s: BytesPerSecond
+
+
 class WakeAt(msgspec.Struct, frozen=True, gc=False):
     """Send a Tick then, replacing the instant asked for before."""
 
@@ -85,4 +91,4 @@ class SaveSite(msgspec.Struct, frozen=True):
 
 
 Saving = SaveTasks | SaveFound | SaveSettled | SaveSite
-Command = FetchPage | FetchRobots | SetRates | WakeAt | Finished | Saving
+Command = FetchPage | FetchRobots | SetRates | SetCapacity | WakeAt | Finished | Saving

@@ -46,9 +46,9 @@ class RobotsSettled(msgspec.Struct, frozen=True):
 
 
 class CapacityChanged(msgspec.Struct, frozen=True):
-    """The bound on the link is now this (the timetable turned, or a person changed it)."""
+    """A person has set the bound on the link, whatever the timetable says; None: as the timetable says."""
 
-    capacity_bytes_per_s: BytesPerSecond
+    capacity_bytes_per_s: BytesPerSecond | None
 
 
 class Tick(msgspec.Struct, frozen=True):

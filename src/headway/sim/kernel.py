@@ -12,7 +12,7 @@ from typing import Protocol
 from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError
-from headway.model.command import Command, FetchPage, FetchRobots, Finished, SetRates, WakeAt
+from headway.model.command import Command, FetchPage, FetchRobots, Finished, SetCapacity, SetRates, WakeAt
 from headway.model.event import Event, Tick
 from headway.units import FOREVER, Instant
 
@@ -20,7 +20,7 @@ from headway.units import FOREVER, Instant
 class World(Protocol):
     """A web and a link, as a simulation knows them."""
 
-    def start(self, now: Instant, command: FetchPage | FetchRobots | SetRates) -> None: ...
+    def start(self, now: Instant, command: FetchPage | FetchRobots | SetRates | SetCapacity) -> None: ...
 
     def next_at(self) -> Instant:
         """When something will have happened; FOREVER when nothing is under way."""
@@ -50,7 +50,7 @@ def simulate(
                 if on_command is not None:
                     on_command(now, command)
                 match command:
-                    case FetchPage() | FetchRobots() | SetRates():
+                    case FetchPage() | FetchRobots() | SetRates() | SetCapacity():
                         world.start(now, command)
                     case WakeAt(at):
                         wake_at = at

@@ -15,7 +15,7 @@ import msgspec
 from headway.crawl.decisions import Decision
 from headway.crawl.inbox import in_order
 from headway.live.driver import Fail, Settle
-from headway.model.command import FetchPage, FetchRobots, Saving, SetRates
+from headway.model.command import FetchPage, FetchRobots, Saving, SetCapacity, SetRates
 from headway.model.event import Event, PageSettled, RobotsSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, Site
@@ -39,7 +39,7 @@ class Script(msgspec.Struct, frozen=True):
     rules: Mapping[Site, RobotsRules] = {}
     default: Answer = Answer(Seconds(1.0), Outcome(Kind.MISSING, 404))
 
-    def play(self, command: FetchPage | FetchRobots, robots_attempt: int) -> tuple[Seconds, Event]:
+    def play(self, command: FetchPage | FetchRobots, robots_attempt: int) -> tuple[Seconds, PageSettled | RobotsSettled]:
         if isinstance(command, FetchPage):
             lease = command.lease
             answers = self.pages.get(lease.page.url, (self.default,))
@@ -59,7 +59,7 @@ class _Player:
         self._script = script
         self._robots_asked: dict[Site, int] = {}
 
-    def play(self, command: FetchPage | FetchRobots) -> tuple[Seconds, Event]:
+    def play(self, command: FetchPage | FetchRobots) -> tuple[Seconds, PageSettled | RobotsSettled]:
         attempt = 0
         if isinstance(command, FetchRobots):
             attempt = self._robots_asked.get(command.site, 0)
@@ -72,11 +72,11 @@ class ScriptedWorld:
 
     def __init__(self, script: Script) -> None:
         self._player = _Player(script)
-        self._coming: list[tuple[Instant, int, Event]] = []
+        self._coming: list[tuple[Instant, int, PageSettled | RobotsSettled]] = []
         self._serial = 0
 
-    def start(self, now: Instant, command: FetchPage | FetchRobots | SetRates) -> None:
-        if not isinstance(command, SetRates):
+    def start(self, now: Instant, command: FetchPage | FetchRobots | SetRates | SetCapacity) -> None:
+        if isinstance(command, FetchPage | FetchRobots):
             duration_s, event = self._player.play(command)
             self._serial += 1
             heappush(self._coming, (Instant(now + duration_s), self._serial, event))
@@ -105,6 +105,9 @@ class ScriptedCollector:
             self._timers.append(loop.call_at(loop.time() + duration_s, settle, event))
 
     def set_rates(self, command: SetRates) -> None:
+        pass
+
+    def set_capacity(self, command: SetCapacity) -> None:
         pass
 
     def committed(self) -> None:

@@ -1,0 +1,25 @@
+"""`headway status`: how far a crawl has come, whether it is running or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from headway.app.summary import summarise
+from headway.cli.frame import stdout
+from headway.cli.tables import print_summary
+
+
+@click.command("status")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+def status_command(run: Path, *, as_json: bool) -> int:
+    """Show how far the crawl in a run folder has come, whether it is running or not."""
+    summary = summarise(run)
+    if as_json:
+        click.echo(msgspec.json.encode(summary))
+    else:
+        print_summary(stdout(), summary)
+    return 0

@@ -1,0 +1,54 @@
+"""The tables that a crawl ends with, and that `headway status` shows of any run."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from headway.app.summary import SiteResult, Summary
+from headway.units import format_duration, format_rate, format_size
+
+_STYLES = {"met": "green", "missed": "bold red", "unreachable": "red", "open": "yellow"}
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    table = Table(title=None, pad_edge=False)
+    for name in ("site", "deadline", "finished", "", "pages", "failed", "bytes"):
+        is_number = name in {"pages", "failed", "bytes"}
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for site in summary.sites:
+        table.add_row(*_cells(site), style=_STYLES.get(site.verdict, ""))
+    console.print(table)
+    waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
+    console.print(
+        f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}; "
+        f"{summary.failed} failed{waiting}"
+    )
+    if summary.errors:
+        console.print("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
+    console.print(_link_line(summary))
+    console.print(f"run folder: {summary.run}", soft_wrap=True)
+
+
+def _cells(site: SiteResult) -> tuple[str, ...]:
+    return (
+        site.site,
+        "" if site.deadline_s is None else format_duration(site.deadline_s),
+        "" if site.finished_s is None else format_duration(site.finished_s),
+        site.verdict,
+        str(site.done),
+        str(site.failed or ""),
+        format_size(site.wire_bytes),
+    )
+
+
+def _link_line(summary: Summary) -> str:
+    mean, highest = format_rate(summary.mean_bytes_per_s), format_rate(summary.max_bytes_per_s)
+    if summary.bound_bytes_per_s is None or summary.use_of_bound is None:
+        return f"link: mean {mean}, highest second {highest}, no bound"
+    over = summary.most_over_bound or 0.0
+    verdict = f"{over:.1%} over" if over > 0 else f"{-over:.1%} under"
+    return (
+        f"link: mean {mean} ({summary.use_of_bound:.0%} of the bound), highest second {highest} "
+        f"({verdict}), bound {format_rate(summary.bound_bytes_per_s)}"
+    )
