@@ -7,14 +7,13 @@ reader of the current answer. One timer, set anew only when it fires, watches al
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
+from headway.fetch.meter import Meter
 from headway.fetch.reader import ResponseReader
 from headway.fetch.settings import Timeouts
 from headway.fetch.tls import TlsLayer, explain
-from headway.fetch.wire import WireCounter
 from headway.model.outcome import Kind
 
 if TYPE_CHECKING:
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
 class Connection(asyncio.BufferedProtocol):
     """Made by `Dialer`; `exchange` one request after another until `reusable` is false."""
 
-    def __init__(self, origin: Origin, peer: str, timeouts: Timeouts, scratch: memoryview) -> None:
+    def __init__(
+        self, origin: Origin, peer: str, meter: Meter, timeouts: Timeouts, scratch: memoryview
+    ) -> None:
         self.origin = origin
         self.peer = peer
-        self.exchanges = 0
         self.closed = asyncio.get_running_loop().create_future()
         """Done when the transport has let go of the socket."""
         self._loop = asyncio.get_running_loop()
@@ -35,8 +35,8 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = scratch
         self._transport: asyncio.Transport | None = None
         self._tls: TlsLayer | None = None
-        self._wire: WireCounter | None = None
-        self._counted_bytes = 0
+        self._meter = meter
+        self._wire_bytes = 0
         self._reader: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._lost = False
@@ -44,6 +44,10 @@ class Connection(asyncio.BufferedProtocol):
         self._started_at = 0.0
         self._last_arrival_at = self._loop.time()
         self._answered = False
+        self._held_since: float | None = None
+        """Since when reading has been stopped for want of a grant; that time is not the server's."""
+        self.waited_s = 0.0
+        """How long the last request waited for its first grant."""
 
     @property
     def reusable(self) -> bool:
@@ -51,20 +55,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def wire_bytes(self) -> int:
         """What has crossed towards us since this was last asked."""
-        total = self._wire.read() if self._wire is not None else None
-        if total is None:
-            return 0
-        crossed, self._counted_bytes = total - self._counted_bytes, total
-        return crossed
+        wire_bytes, self._wire_bytes = self._wire_bytes, 0
+        return wire_bytes
 
     # --- what the fetcher asks for
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
         """Agree on keys; raises ssl.SSLError, or ConnectionError when the server goes away."""
         self._tls = TlsLayer(context, self.origin.server_name)
+        self._meter.secure = True
         self._waiter = self._loop.create_future()
         self._go_on_shaking()
         await self._waiter
+        self._settle()
 
     async def tunnel(self, head: bytes, reader: ResponseReader) -> None:
         """Ask a proxy to connect us through; the reader then holds its answer."""
@@ -72,10 +75,10 @@ class Connection(asyncio.BufferedProtocol):
 
     async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> None:
         """Send a request and feed the reader until it has finished. Never raises but for cancellation."""
-        self.exchanges += 1
+        await self._first_grant()
         self._reader = reader
-        self._started_at = started_at
         self._last_arrival_at = self._loop.time()
+        self._started_at = started_at + self.waited_s
         self._answered = False
         if self._lost or self._transport is None:
             reader.fail(Kind.RESET, "the connection was closed")
@@ -97,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Let go at once; what was under way has ended by then or is given up."""
+        if not self._lost:
+            self._settle()
         if self._transport is not None:
             self._transport.abort()
         self._lost = True
@@ -112,22 +117,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            self._wire = WireCounter(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._scratch
+        return self._scratch[: self._meter.room(len(self._scratch))] if self._meter.bounded else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_arrival_at = self._loop.time()
         self._answered = True
+        self._meter.took(nbytes)
         data = self._scratch[:nbytes]
         if self._tls is not None:
             self._take_ciphertext(data)
         elif self._reader is not None:
             if self._reader.feed(data):
                 self._finish()
+            elif self._meter.bounded:
+                self._ask_for_more()
         else:
             self.abort()  # nobody asked: whatever comes next would be taken for an answer
 
@@ -138,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._lost:
+            self._settle()
         self._lost = True
         if self._timer is not None:
             self._timer.cancel()
@@ -176,6 +183,8 @@ class Connection(asyncio.BufferedProtocol):
         if tls.closed:
             self._reader.feed_eof()
             self._finish()
+        elif self._meter.bounded:
+            self._ask_for_more()
 
     def _take_unasked(self, tls: TlsLayer) -> None:
         """Session tickets come between answers and are fine; content is not."""
@@ -206,11 +215,51 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self) -> None:
         reader, self._reader = self._reader, None
+        self._settle()
         if reader is not None and not reader.keep_alive:
             self.abort()
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _settle(self) -> None:
+        self._held_since = None
+        self._wire_bytes += self._meter.settle(self._loop.time())
+
+    async def _first_grant(self) -> None:
+        """Wait until the beginning of the answer may arrive: the request brings it about."""
+        asked_at = self._loop.time()
+        self.waited_s = 0.0
+        first_bytes = self._meter.begin(asked_at)
+        if not first_bytes:
+            return
+        granted = self._loop.create_future()
+        if self._meter.ask(first_bytes, lambda: None if granted.done() else granted.set_result(None)):
+            return
+        try:
+            await granted
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        self.waited_s = self._loop.time() - asked_at
+
+    def _ask_for_more(self) -> None:
+        """Stop reading until more may arrive: the kernel's buffer fills, and the server has to wait."""
+        assert self._reader is not None
+        now = self._last_arrival_at
+        lacking = self._meter.lacks(now, self._reader.remaining_bytes)
+        if lacking and not self._meter.ask(lacking, self._read_on) and self._transport is not None:
+            self._held_since = now
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._held_since is None or self._transport is None or self._lost:
+            return
+        now = self._loop.time()
+        self._started_at += now - self._held_since
+        self._last_arrival_at = now
+        self._held_since = None
+        self._transport.resume_reading()
 
     def _watch(self) -> None:
         """Look whether a time-out has passed, and come back when the next one may.
@@ -233,6 +282,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_timeout(self) -> tuple[float, Kind, str]:
         timeouts = self._timeouts
+        if self._held_since is not None:
+            return self._loop.time() + timeouts.shortest_s(), Kind.TIMEOUT_IDLE, ""
         if self._reader is None:
             return self._last_arrival_at + timeouts.keep_idle_s, Kind.TIMEOUT_IDLE, ""
         if self._answered:
@@ -246,10 +297,3 @@ class Connection(asyncio.BufferedProtocol):
             f"not done after {timeouts.total_s:g} s",
         )
         return min(soon, whole)
-
-
-def new_socket(family: socket.AddressFamily) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from headway.fetch.connection import Connection, new_socket
+from headway.fetch.connection import Connection
 from headway.fetch.guard import why_forbidden
+from headway.fetch.meter import Meter
+from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import Proxy, goes_past
 from headway.fetch.reader import ResponseReader
 from headway.fetch.resolve import Address, ResolveError, Resolver, literal_address
 from headway.fetch.settings import Limits, Timeouts
 from headway.fetch.target import Origin
 from headway.fetch.tls import client_context, explain
+from headway.fetch.wire import new_socket
 from headway.model.outcome import Kind
+from headway.model.page import Site
 
 SCRATCH_BYTES = 256 * 1024
+_TCP_HANDSHAKE_BYTES = 74
+_TLS_HANDSHAKE_BYTES = 4500  # mostly the server's certificates
 
 
 class DialError(Exception):
@@ -40,6 +45,7 @@ class Dialer:
         self,
         *,
         resolver: Resolver,
+        pacer: Pacer,
         timeouts: Timeouts,
         limits: Limits,
         user_agent: str,
@@ -48,9 +54,9 @@ class Dialer:
         ca_file: str | Path | None = None,
         proxy: Proxy | None = None,
         no_proxy: tuple[str, ...] = (),
-        make_socket: Callable[[socket.AddressFamily], socket.socket] = new_socket,
     ) -> None:
         self._resolver = resolver
+        self._pacer = pacer
         self._timeouts = timeouts
         self._limits = limits
         self._user_agent = user_agent
@@ -59,7 +65,6 @@ class Dialer:
         self._ca_file = ca_file
         self._proxy = proxy
         self._no_proxy = no_proxy
-        self._make_socket = make_socket
         self._context: ssl.SSLContext | None = None
         # One buffer for all connections: it is filled and emptied within one call of the event loop.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -69,8 +74,10 @@ class Dialer:
             return None
         return self._proxy
 
-    async def dial(self, origin: Origin) -> Connection:
+    async def dial(self, origin: Origin, site: Site) -> Connection:
         """A connection ready for a request; DialError when there is none to be had."""
+        if self._pacer.bounded:
+            await self._pacer.wait(site, _handshake_bytes(origin))
         connection: Connection | None = None
         peer = ""
         step = Kind.DNS
@@ -80,7 +87,7 @@ class Dialer:
                 addresses = await self._addresses(origin, proxy)
                 step = Kind.TIMEOUT_CONNECT
                 port = origin.port if proxy is None else proxy.port
-                connection = await self._connect(origin, addresses, port)
+                connection = await self._connect(origin, site, addresses, port)
                 peer = connection.peer
                 if origin.secure:
                     if proxy is not None:
@@ -127,14 +134,16 @@ class Dialer:
             raise DialError(Kind.FORBIDDEN_ADDRESS, text, address.ip)
         return permitted
 
-    async def _connect(self, origin: Origin, addresses: Sequence[Address], port: int) -> Connection:
+    async def _connect(
+        self, origin: Origin, site: Site, addresses: Sequence[Address], port: int
+    ) -> Connection:
         """The first address that answers; each but the last gets its part of the time only."""
         failures: list[DialError] = []
         for number, address in enumerate(addresses, start=1):
             patience_s = self._timeouts.connect_s / (len(addresses) + 1) if number < len(addresses) else None
             try:
                 async with asyncio.timeout(patience_s):
-                    return await self._connect_to(origin, address, port)
+                    return await self._connect_to(origin, site, address, port)
             except TimeoutError:
                 failures.append(DialError(Kind.CONNECT, f"{address.ip} does not answer", address.ip))
             except OSError as error:
@@ -144,13 +153,15 @@ class Dialer:
                 failures.append(DialError(Kind.CONNECT, text, address.ip))
         raise failures[-1]
 
-    async def _connect_to(self, origin: Origin, address: Address, port: int) -> Connection:
+    async def _connect_to(self, origin: Origin, site: Site, address: Address, port: int) -> Connection:
         loop = asyncio.get_running_loop()
-        sock = self._make_socket(address.family)
+        bounded = self._pacer.bounded
+        sock = new_socket(address.family, self._pacer.window_bytes(site) if bounded else None)
         try:
             await loop.sock_connect(sock, address.sockaddr(port))
+            meter = Meter(self._pacer, site, sock, charged_bytes=_handshake_bytes(origin) if bounded else 0)
             _transport, connection = await loop.create_connection(
-                lambda: Connection(origin, address.ip, self._timeouts, self._scratch), sock=sock
+                lambda: Connection(origin, address.ip, meter, self._timeouts, self._scratch), sock=sock
             )
         except BaseException:
             sock.close()
@@ -173,6 +184,10 @@ class Dialer:
         if self._context is None:
             self._context = client_context(verify=self._verify_tls, ca_file=self._ca_file)
         return self._context
+
+
+def _handshake_bytes(origin: Origin) -> int:
+    return _TCP_HANDSHAKE_BYTES + (_TLS_HANDSHAKE_BYTES if origin.secure else 0)
 
 
 def _give_up(connection: Connection | None) -> None:

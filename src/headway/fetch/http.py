@@ -10,6 +10,7 @@ from headway.fetch.connection import Connection
 from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
 from headway.fetch.head import HeadError, request_head
+from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import parse_proxy
 from headway.fetch.reader import ResponseReader
 from headway.fetch.resolve import Lookup, Resolver
@@ -41,13 +42,16 @@ class HttpFetcher:
         proxy: str | None = None,
         no_proxy: tuple[str, ...] = (),
         lookup: Lookup | None = None,
+        charge_uploads: bool = False,
     ) -> None:
         self._clock = clock
         self._user_agent = user_agent
         self._limits = limits or Limits()
         self._resolver = Resolver(lookup)
+        self._pacer = Pacer(capacity_bytes_per_s, charge_uploads=charge_uploads)
         self._dialer = Dialer(
             resolver=self._resolver,
+            pacer=self._pacer,
             timeouts=timeouts or Timeouts(),
             limits=self._limits,
             user_agent=user_agent,
@@ -61,18 +65,20 @@ class HttpFetcher:
         self._idle: dict[Site, Connection] = {}
         self._busy: dict[Site, list[asyncio.Future[None]]] = {}
         self._open: set[Connection] = set()
-        self._capacity = capacity_bytes_per_s
-        self._received_bytes = 0
         self._closing = False
 
     def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None:
-        self._capacity = capacity_bytes_per_s
+        self._pacer.set_capacity(capacity_bytes_per_s)
 
     def set_rates(self, rates_bytes_per_s: Mapping[Site, BytesPerSecond]) -> None:
-        pass
+        self._pacer.set_rates(rates_bytes_per_s)
 
     def bytes_received(self) -> int:
-        return self._received_bytes
+        return self._pacer.received_bytes
+
+    def bytes_sent(self) -> int:
+        """The other way: requests, and the acknowledgements of what came."""
+        return self._pacer.sent_bytes
 
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
@@ -81,6 +87,7 @@ class HttpFetcher:
         for connection in connections:
             connection.cancel("the fetcher was closed")
         self._idle.clear()
+        self._pacer.close()
         await self._resolver.aclose()
         await asyncio.gather(*(connection.closed for connection in connections))
 
@@ -113,14 +120,13 @@ class HttpFetcher:
             fresh = connection is None
             if connection is None:
                 try:
-                    connection = await self._open_connection(target)
+                    connection = await self._open_connection(target, request.site)
                 except DialError as error:
                     return _failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
             await connection.exchange(attempt.head, reader, attempt.started_at)
-            wire_bytes = connection.wire_bytes()
-            attempt.wire_bytes += wire_bytes
-            self._received_bytes += wire_bytes
+            attempt.waited(connection.waited_s)
+            attempt.wire_bytes += connection.wire_bytes()
             if reader.kind is Kind.RESET and not fresh and not reader.started and not self._closing:
                 # The server had closed it while it lay idle: not an answer to this request.
                 connection = None
@@ -147,8 +153,8 @@ class HttpFetcher:
             return None
         return connection
 
-    async def _open_connection(self, target: Target) -> Connection:
-        connection = await self._dialer.dial(target.origin)
+    async def _open_connection(self, target: Target, site: Site) -> Connection:
+        connection = await self._dialer.dial(target.origin, site)
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))
         return connection
@@ -206,6 +212,11 @@ class _Attempt:
         self.started_at = started_at
         self.head = b""
         self.wire_bytes = 0
+
+    def waited(self, seconds: float) -> None:
+        """Time spent before the request was sent, for our own sake, is not part of it."""
+        self.requested_at = Instant(self.requested_at + seconds)
+        self.started_at += seconds
 
     def duration_s(self) -> Seconds:
         return Seconds(asyncio.get_running_loop().time() - self.started_at)

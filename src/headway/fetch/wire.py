@@ -1,10 +1,12 @@
-"""What the socket knows: bytes and segments that have really crossed the link.
+"""What a socket knows and can be told: bytes that have crossed the link, and how many may be on their way.
 
-Linux tells them in TCP_INFO; elsewhere they are reckoned from the payload.
+Linux tells the first in TCP_INFO; elsewhere they are reckoned from the payload. The second is the receive
+buffer: the kernel lets a server fill it whether or not anybody reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import struct
@@ -12,59 +14,90 @@ import struct
 import msgspec
 
 ETHERNET_BYTES = 14
-TCP_BYTES = 20 + 12  # with the timestamp option, which everybody uses
+TCP_BYTES = 20 + 12  # with the timestamp option, which nearly everybody uses
+SEGMENT_PAYLOAD_BYTES = 1448
 SEGMENT_OVERHEAD_V4 = ETHERNET_BYTES + 20 + TCP_BYTES
 SEGMENT_OVERHEAD_V6 = ETHERNET_BYTES + 40 + TCP_BYTES
-SEGMENT_PAYLOAD_BYTES = 1448
+SMALLEST_WINDOW_BYTES = 3 * SEGMENT_PAYLOAD_BYTES
+LARGEST_WINDOW_BYTES = 4 * 1024 * 1024
+OVERHEAD_FACTOR = (SEGMENT_PAYLOAD_BYTES + SEGMENT_OVERHEAD_V4) / SEGMENT_PAYLOAD_BYTES
 
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
-_RTT_AT = 68
-_RECEIVED_AT = 128
-_SEGMENTS_IN_AT = 140
-_TCP_INFO_BYTES = 144
-_RECEIVED_AND_SEGMENTS = struct.Struct("@QII")  # bytes_received, segs_out, segs_in
-_U32 = struct.Struct("@I")
+_TCP_WINDOW_CLAMP = getattr(socket, "TCP_WINDOW_CLAMP", None)
+_TCP_MAXSEG = getattr(socket, "TCP_MAXSEG", None)
+# bytes_acked, bytes_received, segs_out, segs_in, notsent_bytes, min_rtt of the kernel's struct tcp_info
+_COUNTERS = struct.Struct("@QQIIII")
+_COUNTERS_AT = 120
+_TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
+# The kernel doubles what SO_RCVBUF asks for and spends about a tenth of it on its own records.
+_BUFFER_HOLDS = 1.8
+_NEVER_MEASURED_US = 0xFFFFFFFF
 
 
 class Crossed(msgspec.Struct, frozen=True, gc=False):
     """Totals of a connection since it was opened."""
 
+    stream_bytes: int
+    """TCP payload towards us: HTTP, or TLS records."""
     received_bytes: int
-    """Wire bytes towards us: payload, TLS and headers of all layers."""
-    sent_segments: int
+    """The same with the headers of TCP, IP and Ethernet."""
+    sent_bytes: int
+    round_trip_s: float | None
 
 
-class WireCounter:
-    """Reads one socket's counters."""
+class Wire:
+    """One connected socket."""
 
     __slots__ = ("_overhead_bytes", "_sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._overhead_bytes = SEGMENT_OVERHEAD_V6 if sock.family == socket.AF_INET6 else SEGMENT_OVERHEAD_V4
+        v6 = sock.family == socket.AF_INET6
+        self._overhead_bytes = SEGMENT_OVERHEAD_V6 if v6 else SEGMENT_OVERHEAD_V4
 
-    def read(self) -> int | None:
-        """Wire bytes received so far, or None where the system does not tell (or the socket is gone)."""
+    def crossed(self) -> Crossed | None:
+        """None where the system does not tell, or the socket is gone."""
         if _TCP_INFO is None:
             return None
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
-        except OSError:
+            acked, received, segments_out, segments_in, _, min_rtt_us = _COUNTERS.unpack_from(
+                info, _COUNTERS_AT
+            )
+        except (OSError, struct.error):
             return None
-        if len(info) < _TCP_INFO_BYTES:
-            return None
-        received, _sent_segments, segments = _RECEIVED_AND_SEGMENTS.unpack_from(info, _RECEIVED_AT)
-        return int(received) + self._overhead_bytes * int(segments)
+        overhead = self._overhead_bytes
+        round_trip_s = min_rtt_us / 1e6 if 0 < min_rtt_us < _NEVER_MEASURED_US else None
+        return Crossed(
+            received, received + overhead * segments_in, acked + overhead * segments_out, round_trip_s
+        )
 
-    def round_trip_s(self) -> float | None:
-        if _TCP_INFO is None:
-            return None
-        try:
-            info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
-        except OSError:
-            return None
-        return float(_U32.unpack_from(info, _RTT_AT)[0]) / 1e6 if len(info) >= _TCP_INFO_BYTES else None
+    def set_window(self, window_bytes: int) -> None:
+        set_window(self._sock, window_bytes)
 
 
-def estimated_wire_bytes(payload_bytes: int, overhead_bytes: int = SEGMENT_OVERHEAD_V4) -> int:
-    return payload_bytes + overhead_bytes * math.ceil(payload_bytes / SEGMENT_PAYLOAD_BYTES)
+def new_socket(family: socket.AddressFamily, window_bytes: int | None) -> socket.socket:
+    """A socket to connect with. A window must be set now: what was once offered cannot be taken back."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if window_bytes is not None:
+        set_window(sock, window_bytes)
+        if _TCP_MAXSEG is not None and window_bytes < 256 * 1024:
+            # On a link of large packets a small window would hold less than one, and wait for timers.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, _TCP_MAXSEG, SEGMENT_PAYLOAD_BYTES + 12)
+    return sock
+
+
+def set_window(sock: socket.socket, window_bytes: int) -> None:
+    """Let about this much arrive unread."""
+    buffer_bytes = 4096 if window_bytes <= SMALLEST_WINDOW_BYTES else round(window_bytes / _BUFFER_HOLDS)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        if _TCP_WINDOW_CLAMP is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_WINDOW_CLAMP, window_bytes)
+
+
+def estimated_wire_bytes(stream_bytes: int) -> int:
+    return stream_bytes + SEGMENT_OVERHEAD_V4 * math.ceil(stream_bytes / SEGMENT_PAYLOAD_BYTES)

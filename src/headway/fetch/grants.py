@@ -1,0 +1,287 @@
+"""Permissions for bytes to arrive, handed out so that the link's bound holds: the pacer without I/O.
+
+One clock spaces all grants at the bound (GCRA), start-time fair queueing decides whose turn it is, and a
+guard looks at the second in which the bytes will arrive. A site's rate is a share that it can always have
+back; what it does not use goes to the others at once. Every method takes `now`, in seconds on any clock
+that only moves forward.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+from headway.fetch.peak import PeakGuard
+
+Key = TypeVar("Key", bound=Hashable)
+
+_SMALL_LINK_BYTES_PER_S = 2_000_000
+_NO_CLAIM_SHARE = 0.01
+
+
+class Ask(Generic[Key]):
+    """One wish for `cost_bytes` to arrive `latency_s` after it is granted; `granted` until withdrawn."""
+
+    __slots__ = ("cost_bytes", "granted", "key", "latency_s", "withdrawn")
+
+    def __init__(self, key: Key, cost_bytes: float, latency_s: float) -> None:
+        self.key = key
+        self.cost_bytes = cost_bytes
+        self.latency_s = latency_s
+        self.granted = False
+        self.withdrawn = False
+
+
+class _Flow:
+    """A site's place in the queue: `claim` is its guaranteed rate, 0 where it has none of its own."""
+
+    __slots__ = ("active", "claim", "finish_tag", "last_slot")
+
+    def __init__(self, claim: float, finish_tag: float) -> None:
+        self.claim = claim
+        self.finish_tag = finish_tag
+        self.last_slot = 0
+        self.active = False
+
+
+class Grants(Generic[Key]):
+    """The queue of asks and the books of the link."""
+
+    def __init__(
+        self,
+        now: float,
+        capacity_bytes_per_s: float,
+        *,
+        catch_up_s: float = 0.02,
+        peak_tolerance: float = 0.03,
+        max_debt_s: float = 1.0,
+        aim: float | None = None,
+    ) -> None:
+        self._catch_up_s = catch_up_s
+        self._max_debt_s = max_debt_s
+        self._fixed_aim = aim
+        self._capacity = math.inf
+        self._peak = PeakGuard(now, math.inf, peak_tolerance)
+        self._clear_at = now
+        """The theoretical arrival time: when all that was granted will have had its time on the link."""
+        self._virtual = 0.0
+        self._flows: dict[Key, _Flow] = {}
+        self._rates: dict[Key, float] = {}
+        self._active_claims = 0.0
+        self._active_without_claim = 0
+        self._purge_at = 256
+        self._queue: list[tuple[float, int, Ask[Key]]] = []
+        self._serial = 0
+        self._waiting = 0
+        self._blocked_until = -math.inf
+        self.set_capacity(now, capacity_bytes_per_s)
+
+    @property
+    def capacity_bytes_per_s(self) -> float:
+        return self._capacity
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    def set_capacity(self, now: float, capacity_bytes_per_s: float) -> None:
+        """From this moment on; what was granted before is remembered, but for no more than a second."""
+        old, new = self._capacity, max(0.0, capacity_bytes_per_s)
+        debt_s = max(0.0, self._clear_at - now)
+        if math.isfinite(old) and math.isfinite(new) and new > 0 and old > 0:
+            debt_s = min(debt_s * old / new, self._max_debt_s)
+        else:
+            debt_s = 0.0
+        self._clear_at = now + debt_s
+        self._capacity = new
+        self._peak.set_bound(new)
+        self._blocked_until = -math.inf
+        self._reweigh()
+
+    def set_rates(self, rates_bytes_per_s: Mapping[Key, float]) -> None:
+        """Guaranteed shares; sites that are not named divide what these leave."""
+        self._rates = {key: rate for key, rate in rates_bytes_per_s.items() if rate > 0}
+        self._reweigh()
+
+    def share_bytes_per_s(self, key: Key) -> float:
+        """What the site gets when all that are active want more than there is."""
+        if math.isinf(self._capacity):
+            return math.inf
+        flow = self._flows.get(key)
+        common = self._common_weight()
+        own = (flow.claim if flow is not None else self._claim(key)) or common
+        total = self._active_claims + common * self._active_without_claim
+        if flow is None or not flow.active:
+            total += own
+        return self._capacity * min(1.0, own / total)
+
+    def enter(self, key: Key) -> None:
+        """The site has something under way and counts among those that share the link."""
+        flow = self._flow(key)
+        if not flow.active:
+            flow.active = True
+            self._count(flow, 1)
+
+    def leave(self, key: Key) -> None:
+        """It has not, for now."""
+        flow = self._flows.get(key)
+        if flow is not None and flow.active:
+            flow.active = False
+            self._count(flow, -1)
+
+    def ask(self, now: float, key: Key, cost_bytes: float, latency_s: float = 0.0) -> Ask[Key]:
+        """Queue a wish; `take` tells when it is granted."""
+        flow = self._flow(key)
+        wish = Ask(key, max(0.0, cost_bytes), latency_s)
+        self._serial += 1
+        heapq.heappush(self._queue, (max(self._virtual, flow.finish_tag), self._serial, wish))
+        # Several asks of one site follow one another, so each advances the tag from which the next starts.
+        flow.finish_tag = max(self._virtual, flow.finish_tag) + wish.cost_bytes / self._weight(flow)
+        self._waiting += 1
+        return wish
+
+    def withdraw(self, now: float, wish: Ask[Key]) -> None:
+        """The wish is void: queued, it is dropped; granted, its bytes are given back to the others."""
+        if wish.withdrawn:
+            return
+        wish.withdrawn = True
+        if wish.granted:
+            self.charge(now, wish.key, -wish.cost_bytes)
+        else:
+            self._waiting -= 1
+            self._return_tag(wish.key, wish.cost_bytes)
+
+    def charge(self, now: float, key: Key, wire_bytes: float) -> None:
+        """Correct the books: bytes came that no grant covered, or (negative) did not come though granted."""
+        if math.isinf(self._capacity) or not wire_bytes or not self._capacity:
+            return
+        moved = self._clear_at + wire_bytes / self._rate()
+        if wire_bytes > 0:
+            self._clear_at = min(moved, max(self._clear_at, now + self._max_debt_s))
+            self._peak.book(now, now, wire_bytes)
+            if (flow := self._flows.get(key)) is not None:
+                flow.finish_tag = max(self._virtual, flow.finish_tag) + wire_bytes / self._weight(flow)
+        else:
+            self._clear_at = max(moved, now - self._catch_up_s)
+            if (flow := self._flows.get(key)) is not None:
+                self._peak.unbook(flow.last_slot, -wire_bytes)
+            self._return_tag(key, -wire_bytes)
+            self._blocked_until = -math.inf
+
+    def take(self, now: float) -> list[Ask[Key]]:
+        """Those whose turn has come, in order."""
+        granted: list[Ask[Key]] = []
+        while self._queue:
+            tag, _serial, wish = self._queue[0]
+            if wish.withdrawn:
+                heapq.heappop(self._queue)
+                continue
+            if not self._may_grant(now, wish):
+                break
+            heapq.heappop(self._queue)
+            self._waiting -= 1
+            wish.granted = True
+            self._virtual = max(self._virtual, tag)
+            if math.isfinite(self._capacity):
+                start = max(self._clear_at, now - self._catch_up_s)
+                self._clear_at = start + wish.cost_bytes / self._rate()
+                slot = self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
+                if (flow := self._flows.get(wish.key)) is not None:
+                    flow.last_slot = slot
+            granted.append(wish)
+        return granted
+
+    def next_at(self, now: float) -> float:
+        """When `take` is worth another call; infinity when nobody waits (or the link is shut)."""
+        if not self._waiting or not self._capacity:
+            return math.inf
+        return max(now, self._clear_at, self._blocked_until)
+
+    def _may_grant(self, now: float, wish: Ask[Key]) -> bool:
+        if math.isinf(self._capacity):
+            return True
+        if not self._capacity or self._clear_at > now:
+            return False
+        clear_at = self._peak.clear_at(now, now + wish.latency_s, wish.cost_bytes)
+        if clear_at > now:
+            self._blocked_until = clear_at
+            return False
+        return True
+
+    def _rate(self) -> float:
+        """A little under the bound where it is small: name look-ups and repeats cannot be counted here."""
+        if self._fixed_aim is not None:
+            return self._fixed_aim * self._capacity
+        return (0.985 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
+
+    def _flow(self, key: Key) -> _Flow:
+        flow = self._flows.get(key)
+        if flow is None:
+            if len(self._flows) >= self._purge_at:
+                self._purge()
+            self._flows[key] = flow = _Flow(self._claim(key), self._virtual)
+        return flow
+
+    def _purge(self) -> None:
+        """Forget the sites whose turn would be now anyway: nothing is lost with them."""
+        waiting = {wish.key for _tag, _serial, wish in self._queue}
+        self._flows = {
+            key: flow
+            for key, flow in self._flows.items()
+            if flow.active or flow.finish_tag > self._virtual or key in waiting
+        }
+        self._purge_at = 2 * len(self._flows) + 256
+
+    def _count(self, flow: _Flow, sign: int) -> None:
+        if flow.claim:
+            self._active_claims = max(0.0, self._active_claims + sign * flow.claim)
+        else:
+            self._active_without_claim += sign
+
+    def _claim(self, key: Key) -> float:
+        return min(self._rates.get(key, 0.0), self._capacity, 1e15)
+
+    def _weight(self, flow: _Flow) -> float:
+        return flow.claim or self._common_weight()
+
+    def _common_weight(self) -> float:
+        """What each site without a claim weighs: its part of what the claims leave, and never nothing."""
+        basis = self._capacity if 0 < self._capacity < math.inf else max(1.0, self._active_claims)
+        left = max(basis - self._active_claims, _NO_CLAIM_SHARE * max(basis, self._active_claims))
+        return left / max(1, self._active_without_claim)
+
+    def _reweigh(self) -> None:
+        """New claims. A tag's lead over the virtual time is kept in bytes, so that a raise counts at once."""
+        leads = {
+            key: max(0.0, flow.finish_tag - self._virtual) * self._weight(flow)
+            for key, flow in self._flows.items()
+        }
+        self._active_claims, self._active_without_claim = 0.0, 0
+        for key, flow in self._flows.items():
+            flow.claim = self._claim(key)
+            if flow.active:
+                self._count(flow, 1)
+        for key, flow in self._flows.items():
+            flow.finish_tag = self._virtual + leads[key] / self._weight(flow)
+        self._requeue()
+
+    def _requeue(self) -> None:
+        """Give queued asks the tags that they would have under the new weights, in their old order."""
+        waiting = [entry for entry in sorted(self._queue) if not entry[2].withdrawn]
+        to_come: dict[Key, float] = {}
+        for _tag, _serial, wish in waiting:
+            to_come[wish.key] = to_come.get(wish.key, 0.0) + wish.cost_bytes
+        self._queue = []
+        for _tag, serial, wish in waiting:
+            flow = self._flows[wish.key]
+            tag = max(self._virtual, flow.finish_tag - to_come[wish.key] / self._weight(flow))
+            to_come[wish.key] -= wish.cost_bytes
+            self._queue.append((tag, serial, wish))
+        heapq.heapify(self._queue)
+
+    def _return_tag(self, key: Key, cost_bytes: float) -> None:
+        flow = self._flows.get(key)
+        if flow is not None:
+            flow.finish_tag = max(self._virtual, flow.finish_tag - cost_bytes / self._weight(flow))

@@ -1,0 +1,159 @@
+"""The books of one connection: what may arrive, what has been read, what it cost on the wire.
+
+The kernel takes in a window's worth unread. So before a read makes room for more, more must have been
+granted: what is read plus the window never exceeds what was granted, until the answer is known to be covered.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from headway.fetch.grants import Ask
+from headway.fetch.pacer import OnGranted, Pacer
+from headway.fetch.wire import Wire, estimated_wire_bytes
+from headway.model.page import Site
+
+_CORRECT_EVERY_BYTES = 128 * 1024
+_TLS_FACTOR = 1.02
+_TLS_ALLOWANCE_BYTES = 64
+_UNLIMITED_BYTES = 1 << 62
+_RESIZE_WHEN_OFF_BY = 0.25
+
+
+class Meter:
+    """An exchange calls `begin`, then `took` and `lacks` after each read, then `settle`."""
+
+    def __init__(self, pacer: Pacer, site: Site, sock: socket.socket, *, charged_bytes: float = 0.0) -> None:
+        self._pacer = pacer
+        self._site = site
+        self._book = pacer.book(site)
+        self._wire = Wire(sock)
+        self._window_bytes = 0
+        self._wish: Ask[Site] | None = None
+        self._entered = False
+        self._since = 0.0
+        self.secure = False
+        # All counts are of stream bytes since the connection was opened, but for those that say wire.
+        self._granted = 0
+        self._read = 0
+        self._read_at_begin = 0
+        self._read_when_settled = 0
+        self._stream_when_settled = 0
+        self._wire_when_settled = 0
+        self._sent_when_settled = 0
+        self._wire_charged = charged_bytes
+        self._reported = 0
+
+    @property
+    def bounded(self) -> bool:
+        return self._pacer.bounded
+
+    def begin(self, now: float) -> int:
+        """How much of the answer must be granted before the request goes out."""
+        self._since = now
+        self._read_at_begin = self._read
+        if not self._pacer.bounded:
+            return 0
+        self._entered = True
+        self._pacer.enter(self._site)
+        self._resize()
+        return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
+
+    def ask(self, stream_bytes: int, on_granted: OnGranted) -> bool:
+        """True when granted at once; else `on_granted` is called when it is."""
+        wire_bytes = self._book.wire_bytes(stream_bytes)
+
+        def granted() -> None:
+            self._wish = None
+            self._note_grant(stream_bytes, wire_bytes)
+            on_granted()
+
+        self._wish = self._pacer.ask(self._site, wire_bytes, granted)
+        if self._wish is None:
+            self._note_grant(stream_bytes, wire_bytes)
+            return True
+        return False
+
+    def room(self, limit_bytes: int) -> int:
+        """How much the next read may take."""
+        if not self._pacer.bounded:
+            return limit_bytes
+        spare = max(self._granted - self._read - self._window_bytes, self._pacer.chunk_bytes)
+        return min(limit_bytes, spare)
+
+    def took(self, stream_bytes: int) -> None:
+        self._read += stream_bytes
+        self._reported += stream_bytes
+        self._pacer.received_bytes += stream_bytes
+
+    def lacks(self, now: float, remaining_bytes: int | None) -> int:
+        """What must be granted before the next read; so much of the answer is still to come, if known."""
+        if not self._pacer.bounded:
+            return 0
+        if self._read - self._read_when_settled >= _CORRECT_EVERY_BYTES:
+            self._compare(now, more_to_come=True)
+            self._resize()
+        remaining = _UNLIMITED_BYTES
+        if remaining_bytes is not None:
+            remaining = remaining_bytes
+            if self.secure:
+                remaining = int(remaining_bytes * _TLS_FACTOR) + _TLS_ALLOWANCE_BYTES
+        ahead = max(0, self._granted - self._read)
+        if ahead > self._window_bytes or ahead >= remaining:
+            return 0
+        return min(self._window_bytes + self._pacer.chunk_bytes, remaining) - ahead
+
+    def settle(self, now: float) -> int:
+        """Nothing more is to come for now. Returns the wire bytes since the last time."""
+        if self._wish is not None:
+            self._pacer.withdraw(self._wish)
+            self._wish = None
+        wire_bytes = self._compare(now, more_to_come=False)
+        answer_bytes = self._read - self._read_at_begin
+        if answer_bytes:
+            self._book.page_bytes += 0.3 * (answer_bytes - self._book.page_bytes)
+            self._read_at_begin = self._read
+        if self._entered:
+            self._entered = False
+            self._pacer.leave(self._site)
+        return wire_bytes
+
+    def _note_grant(self, stream_bytes: int, wire_bytes: float) -> None:
+        # A grant covers what comes next, also where more had come already than was granted before.
+        self._granted = max(self._granted, self._read) + stream_bytes
+        self._wire_charged += wire_bytes
+
+    def _compare(self, now: float, *, more_to_come: bool) -> int:
+        """Put the kernel's count in the place of our reckoning, and learn from the difference."""
+        crossed = self._wire.crossed()
+        read = self._read - self._read_when_settled
+        self._read_when_settled = self._read
+        outstanding = 0
+        if crossed is None:
+            wire_bytes = estimated_wire_bytes(read)
+        else:
+            stream_bytes = crossed.stream_bytes - self._stream_when_settled
+            wire_bytes = crossed.received_bytes - self._wire_when_settled
+            sent_bytes = crossed.sent_bytes - self._sent_when_settled
+            self._stream_when_settled = crossed.stream_bytes
+            self._wire_when_settled = crossed.received_bytes
+            self._sent_when_settled = crossed.sent_bytes
+            self._pacer.note_sent(self._site, sent_bytes)
+            self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
+            outstanding = max(0, self._granted - crossed.stream_bytes)
+        self._since = now
+        self._pacer.received_bytes += wire_bytes - self._reported
+        self._reported = 0
+        if not more_to_come:
+            self._granted = self._read
+            outstanding = 0
+        still_charged = self._book.wire_bytes(outstanding)
+        self._pacer.charge(self._site, wire_bytes + still_charged - self._wire_charged)
+        self._wire_charged = still_charged
+        return wire_bytes
+
+    def _resize(self) -> None:
+        wanted = self._pacer.window_bytes(self._site)
+        if abs(wanted - self._window_bytes) > _RESIZE_WHEN_OFF_BY * self._window_bytes:
+            self._window_bytes = wanted
+            self._wire.set_window(wanted)

@@ -1,0 +1,199 @@
+"""The bound on the link in real time: `Grants` on the event loop's clock, and what is known of each site."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+
+from headway.fetch.grants import Ask, Grants
+from headway.fetch.wire import (
+    LARGEST_WINDOW_BYTES,
+    OVERHEAD_FACTOR,
+    SEGMENT_PAYLOAD_BYTES,
+    SMALLEST_WINDOW_BYTES,
+)
+from headway.model.page import Site
+
+_CHUNKS_PER_SECOND = 600
+_LARGEST_CHUNK_BYTES = 64 * 1024
+_UNKNOWN_PAGE_BYTES = 16 * 1024
+_UNKNOWN_ROUND_TRIP_S = 0.05
+_MAX_SITES = 8192
+
+OnGranted = Callable[[], None]
+
+
+class SiteBook:
+    """What the pacer has learned of a site; all of it are guesses that later measurements replace."""
+
+    __slots__ = ("overhead_factor", "page_bytes", "rate_bytes_per_s", "round_trip_s")
+
+    def __init__(self) -> None:
+        self.page_bytes = float(_UNKNOWN_PAGE_BYTES)
+        """What an answer brings, on average of late."""
+        self.round_trip_s = _UNKNOWN_ROUND_TRIP_S
+        self.overhead_factor = OVERHEAD_FACTOR
+        """Wire bytes for one byte of the TCP stream."""
+        self.rate_bytes_per_s = 0.0
+        """What it delivered lately while it was read."""
+
+    def wire_bytes(self, stream_bytes: float) -> float:
+        return stream_bytes * self.overhead_factor
+
+    def learn(self, stream_bytes: int, wire_bytes: int, lasted_s: float, round_trip_s: float | None) -> None:
+        if stream_bytes > 0:
+            factor = min(max(wire_bytes / stream_bytes, 1.0), 3.0)
+            self.overhead_factor += 0.25 * (factor - self.overhead_factor)
+            self.rate_bytes_per_s += 0.5 * (stream_bytes / max(lasted_s, 1e-4) - self.rate_bytes_per_s)
+        if round_trip_s is not None:
+            self.round_trip_s = round_trip_s
+
+
+class Pacer:
+    """Asks are answered by calling back; nothing here ever sleeps."""
+
+    def __init__(self, capacity_bytes_per_s: float = math.inf, *, charge_uploads: bool = False) -> None:
+        self.bounded = False
+        self.chunk_bytes = _LARGEST_CHUNK_BYTES
+        """How much one grant lets arrive: about a six-hundredth of a second's worth, in whole segments."""
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.charge_uploads = charge_uploads
+        self._capacity = capacity_bytes_per_s
+        self._grants: Grants[Site] | None = None
+        self._rates: Mapping[Site, float] = {}
+        self._callbacks: dict[Ask[Site], OnGranted] = {}
+        self._books: dict[Site, SiteBook] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._adopt(capacity_bytes_per_s)
+
+    def set_capacity(self, capacity_bytes_per_s: float) -> None:
+        self._adopt(capacity_bytes_per_s)
+        if self._grants is not None:
+            self._grants.set_capacity(self._now(), capacity_bytes_per_s)
+            self._pump()
+
+    def set_rates(self, rates_bytes_per_s: Mapping[Site, float]) -> None:
+        self._rates = dict(rates_bytes_per_s)
+        if self._grants is not None:
+            self._grants.set_rates(self._rates)
+            self._pump()
+
+    def book(self, site: Site) -> SiteBook:
+        book = self._books.get(site)
+        if book is None:
+            if len(self._books) >= _MAX_SITES:
+                del self._books[next(iter(self._books))]
+            self._books[site] = book = SiteBook()
+        return book
+
+    def window_bytes(self, site: Site) -> int:
+        """How much the site may have on its way: two round trips at the rate that it has or could have."""
+        book = self.book(site)
+        rate = max(self._running().share_bytes_per_s(site), 1.5 * book.rate_bytes_per_s)
+        in_flight = 2.5 * min(rate, self._capacity) * book.round_trip_s
+        if self.chunk_bytes > SEGMENT_PAYLOAD_BYTES:
+            in_flight += 2 * self.chunk_bytes
+        return int(min(max(in_flight, SMALLEST_WINDOW_BYTES), LARGEST_WINDOW_BYTES))
+
+    def enter(self, site: Site) -> None:
+        self._running().enter(site)
+
+    def leave(self, site: Site) -> None:
+        self._running().leave(site)
+
+    def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
+        """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
+        grants, now = self._running(), self._now()
+        wish = grants.ask(now, site, wire_bytes, self.book(site).round_trip_s)
+        if not self._timer:
+            for granted in grants.take(now):
+                if granted is not wish:
+                    self._call(granted)
+            if wish.granted:
+                self._arm(now)
+                return None
+        self._callbacks[wish] = on_granted
+        self._arm(now)
+        return wish
+
+    async def wait(self, site: Site, wire_bytes: float) -> None:
+        """Until the bytes may arrive; a cancelled wait gives them back."""
+        waiter = asyncio.get_running_loop().create_future()
+        wish = self.ask(site, wire_bytes, lambda: None if waiter.done() else waiter.set_result(None))
+        if wish is None:
+            return
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self.withdraw(wish)
+            raise
+
+    def withdraw(self, wish: Ask[Site]) -> None:
+        self._callbacks.pop(wish, None)
+        self._running().withdraw(self._now(), wish)
+        self._pump()
+
+    def charge(self, site: Site, wire_bytes: float) -> None:
+        if self.bounded:
+            self._running().charge(self._now(), site, wire_bytes)
+            if wire_bytes < 0 and self._callbacks:
+                self._pump()
+
+    def note_sent(self, site: Site, wire_bytes: int) -> None:
+        """Requests and acknowledgements: counted, and charged where the link counts both ways."""
+        self.sent_bytes += wire_bytes
+        if self.charge_uploads:
+            self.charge(site, wire_bytes)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._callbacks.clear()
+
+    def _adopt(self, capacity_bytes_per_s: float) -> None:
+        self._capacity = capacity_bytes_per_s
+        self.bounded = math.isfinite(capacity_bytes_per_s)
+        if self.bounded:
+            segments = round(capacity_bytes_per_s / _CHUNKS_PER_SECOND / SEGMENT_PAYLOAD_BYTES)
+            self.chunk_bytes = min(max(1, segments) * SEGMENT_PAYLOAD_BYTES, _LARGEST_CHUNK_BYTES)
+
+    def _running(self) -> Grants[Site]:
+        """The books are opened with the first use, when there is a loop whose clock they can follow."""
+        if self._grants is None:
+            self._loop = asyncio.get_running_loop()
+            self._grants = Grants(self._loop.time(), self._capacity)
+            self._grants.set_rates(self._rates)
+        return self._grants
+
+    def _now(self) -> float:
+        loop = self._loop or asyncio.get_running_loop()
+        return loop.time()
+
+    def _pump(self) -> None:
+        self._timer = None
+        grants, now = self._running(), self._now()
+        for granted in grants.take(now):
+            self._call(granted)
+        self._arm(now)
+
+    def _call(self, granted: Ask[Site]) -> None:
+        callback = self._callbacks.pop(granted, None)
+        if callback is not None:
+            callback()
+
+    def _arm(self, now: float) -> None:
+        """One timer for whoever is next, moved only when it would fire too late or long before its time."""
+        due_at = self._running().next_at(now)
+        if self._timer is not None:
+            if self._timer_at == due_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due_at < math.inf and self._loop is not None:
+            self._timer_at = due_at
+            self._timer = self._loop.call_at(due_at, self._pump)
