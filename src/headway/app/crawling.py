@@ -25,6 +25,7 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
+from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
 from headway.policy.politeness import Politeness
 from headway.policy.retry import RetryPolicy
@@ -130,6 +131,7 @@ class CrawlRun:
     # -- once a second ----------------------------------------------------------------------------------
 
     async def _watch(self, on_second: Callable[[], None] | None) -> None:
+        await asyncio.sleep(0)  # the driver's first turn sets the capacity
         while True:
             self._sample()
             if on_second is not None:

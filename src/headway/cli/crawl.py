@@ -34,9 +34,7 @@ from headway.errors import HeadwayError, JobError
 @click.option("--deadline", metavar="WHEN", help="For every site: 2h, 07:30 or a date and time.")
 @click.option("--interval", metavar="TIME", help="Between two requests to a site, such as 15s.")
 @click.option("--strategy", metavar="NAME", help="The order of sites and pages.")
-@click.option(
-    "--accept", multiple=True, metavar="TYPE", help="A media type to keep; repeatable, '*' for all."
-)
+@click.option("--accept", multiple=True, metavar="TYPE", help="A media type to keep ('*': all); repeatable.")
 @click.option("--max-pages", type=int, metavar="N", help="At most so many pages of each site.")
 @click.option("--max-depth", type=int, metavar="N", help="At most so many links from a seed.")
 @click.option("--max-connections", type=int, metavar="R", help="Sites asked at the same time.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +65,11 @@ def demo_command(
         _make_room(out)
         job = demo_job(served, bandwidth)
         if not quiet:
-            pages, size = len(served.reachable()), served.design.total_bytes
             stderr().print(
-                f"Serving {len(served.sites)} sites with about {pages} pages ({size / 1e6:.1f} MB) on loopback, "
+                f"Serving {len(served.sites)} sites with {len(served.reachable())} pages on loopback ports, "
                 f"and crawling them within {bandwidth}."
             )
-        code = run_job(job, out, as_json=as_json, quiet=quiet)
-    return code
+        return run_job(job, out, as_json=as_json, quiet=quiet)
 
 
 def demo_job(served: Served, bandwidth: str) -> Job:
@@ -106,5 +106,7 @@ def _make_room(out: Path) -> None:
 def _serve(served: Served) -> int:
     for name, origin in served.sites.items():
         click.echo(f"{origin}/  {name}")
-    click.pause("Serving; press Ctrl-C to end." if not click.get_text_stream("stdin").isatty() else None)
+    stderr().print("Serving until interrupted with Ctrl-C.")
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
     return 0

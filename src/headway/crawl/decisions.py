@@ -52,7 +52,8 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
         case SetCapacity(capacity):
             return Decision(now, "set-capacity", capacity_bytes_per_s=_finite(capacity))
         case SetRates(rates):
-            return Decision(now, "set-rates", rates_bytes_per_s={str(site): float(rate) for site, rate in rates.items()})
+            rounded = {str(site): round(float(rate), 1) for site, rate in rates.items()}
+            return Decision(now, "set-rates", rates_bytes_per_s=rounded)
         case Finished():
             return Decision(now, "finish")
         case _:
