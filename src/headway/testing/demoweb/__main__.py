@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -41,10 +42,20 @@ def main(
     try:
         asked = Recipe(seed=seed, scale=scale, roster=roster or DEFAULT_ROSTER)
         design = design_from(msgspec.json.decode(recipe, type=Recipe) if recipe else asked)
-        asyncio.run(_serve_until_told(design, port_base, access_log))
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            runner.run(_serve_until_told(design, port_base, access_log))
     except (HeadwayError, OSError, msgspec.DecodeError) as error:
         click.echo(str(error), err=True)
         sys.exit(1)
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return new_loop
 
 
 async def _serve_until_told(design: WebDesign, port_base: int | None, access_log: Path | None) -> None:

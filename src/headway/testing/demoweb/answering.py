@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -33,12 +34,16 @@ class Request(NamedTuple):
     method: str
     path: str
     is_http_1_1: bool
+    wants_close: bool
     headers: Mapping[str, str]
     """Names in lower case."""
 
-    @property
-    def wants_close(self) -> bool:
-        return not self.is_http_1_1 or self.headers.get("connection", "").lower() == "close"
+
+class _Content(NamedTuple):
+    body: bytes
+    head: str
+    """The header lines that are always the same."""
+    etag: str
 
 
 class Reply(NamedTuple):
@@ -53,16 +58,24 @@ class Reply(NamedTuple):
 
 def parse_request(head: bytes) -> Request | None:
     """The request line and headers, without the empty line; None if it is not a request."""
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
+    first, _, rest = head.partition(b"\r\n")
+    words = first.decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return None
     path = words[1]
     if path.lower().startswith("http://"):  # as a proxy is asked
         path = "/" + path[7:].partition("/")[2]
-    fields = (line.partition(":") for line in lines)
-    headers = {name.lower(): value.strip() for name, _, value in fields}
-    return Request(words[0], path, words[2] == "HTTP/1.1", headers)
+    headers = _parse_headers(rest)
+    is_http_1_1 = words[2] == "HTTP/1.1"
+    wants_close = not is_http_1_1 or headers.get("connection", "").lower() == "close"
+    return Request(words[0], path, is_http_1_1, wants_close, headers)
+
+
+@lru_cache(maxsize=256)
+def _parse_headers(text: bytes) -> Mapping[str, str]:
+    """A client sends the same lines with every request."""
+    fields = (line.partition(":") for line in text.decode("latin-1").split("\r\n"))
+    return {name.lower(): value.strip() for name, _, value in fields}
 
 
 class Answerer:
@@ -72,14 +85,14 @@ class Answerer:
         self.site = site
         self._origins = origins
         self._asked: Counter[str] = Counter()
-        self._bodies: dict[tuple[str, str], bytes] = {}
-        self._heads: dict[tuple[str, str], tuple[str, str]] = {}
+        self._contents: dict[tuple[str, str], _Content] = {}
+        self._replies: dict[tuple[str, str, str, bool, bool], Reply] = {}
 
     def reply_to(self, request: Request) -> Reply:
         if request.method not in {"GET", "HEAD"}:
             return self._error(405, request, "only GET and HEAD are answered here", "Allow: GET, HEAD\r\n")
         if "content-length" in request.headers or "transfer-encoding" in request.headers:
-            return self._error(400, request._replace(is_http_1_1=False), "no body is expected here")
+            return self._error(400, request._replace(wants_close=True), "no body is expected here")
         page = self.site.find(request.path)
         if page is None:
             return self._error(404, request, f"there is no page {request.path[:200]!r} on this site")
@@ -94,48 +107,59 @@ class Answerer:
             return Reply(answer, b"\x15\x03\x01 this is no HTTP\r\n\r\n", 0, close=True)
         if answer in {Answer.RESET, Answer.STALL}:
             return Reply(answer, b"", 0, close=True)
-        reply = self._page(page, request, answer)
-        return reply._replace(answer=answer, latency_s=page.latency_s)
+        return self._page(page, request, answer)
 
     def _page(self, page: PageDesign, request: Request, answer: Answer) -> Reply:
         coding = page.coding if _accepts(request, page.coding) else ""
-        body, (head, etag) = self._body_and_head(page, coding)
-        if etag and _is_known(request, etag):
-            data = f"{_status_line(304)}\r\nETag: {etag}\r\nLast-Modified: {LAST_MODIFIED}\r\n"
-            data += "Connection: close\r\n\r\n" if request.wants_close else "\r\n"
-            return Reply(Answer.AS_DESIGNED, data.encode("latin-1"), 304, request.wants_close)
+        if self.site.validators and _is_known(request, self._content(page, coding).etag):
+            return self._not_modified(page, coding, request)
+        if answer is not Answer.AS_DESIGNED:
+            return self._compose(page, coding, request, answer)
+        key = (page.path, coding, request.method, request.is_http_1_1, request.wants_close)
+        reply = self._replies.get(key)
+        if reply is None:
+            if len(self._replies) >= _CACHED_PAGES:
+                self._replies.clear()
+                self._contents.clear()
+            reply = self._replies[key] = self._compose(page, coding, request, answer)
+        return reply
+
+    def _compose(self, page: PageDesign, coding: str, request: Request, answer: Answer) -> Reply:
+        content = self._content(page, coding)
         framing = page.framing if answer is Answer.AS_DESIGNED else Framing.LENGTH
         if framing is Framing.CHUNKED and not request.is_http_1_1:
             framing = Framing.CLOSE
         close = request.wants_close or framing is Framing.CLOSE
+        head, body = content.head, content.body
         if framing is Framing.LENGTH:
             head += f"Content-Length: {len(body)}\r\n"
         elif framing is Framing.CHUNKED:
             head += "Transfer-Encoding: chunked\r\n"
+            body = _chunked(body)
         head += "Connection: close\r\n\r\n" if close else "\r\n"
         if request.method == "HEAD":
             body = b""
-        elif framing is Framing.CHUNKED:
-            body = _chunked(body)
         if answer in {Answer.CUT, Answer.STALL_MIDWAY}:
             body, close = body[: len(body) // 2], True
-        return Reply(answer, head.encode("latin-1") + body, page.status, close)
+        return Reply(answer, head.encode("latin-1") + body, page.status, close, page.latency_s)
 
-    def _body_and_head(self, page: PageDesign, coding: str) -> tuple[bytes, tuple[str, str]]:
+    def _not_modified(self, page: PageDesign, coding: str, request: Request) -> Reply:
+        etag = self._content(page, coding).etag
+        data = f"{_status_line(304)}\r\nETag: {etag}\r\nLast-Modified: {LAST_MODIFIED}\r\n"
+        data += "Connection: close\r\n\r\n" if request.wants_close else "\r\n"
+        return Reply(Answer.AS_DESIGNED, data.encode("latin-1"), 304, request.wants_close, page.latency_s)
+
+    def _content(self, page: PageDesign, coding: str) -> _Content:
         key = (page.path, coding)
-        if key not in self._bodies:
-            if len(self._bodies) >= _CACHED_PAGES:
-                self._bodies.clear()
-                self._heads.clear()
+        if key not in self._contents:
             body = content_of(self.site, page, self._origins)
             if coding:
                 body = encoded(body, coding)
-            self._bodies[key] = body
-            self._heads[key] = self._head(page, body, coding)
-        return self._bodies[key], self._heads[key]
+            self._contents[key] = _Content(body, *self._head(page, body, coding))
+        return self._contents[key]
 
     def _head(self, page: PageDesign, body: bytes, coding: str) -> tuple[str, str]:
-        """All header lines that stay the same, and the ETag."""
+        """The header lines that are always the same, and the ETag."""
         lines = [_status_line(page.status), "Server: headway-demo", f"Content-Type: {_content_type(page)}"]
         if page.coding:
             lines.append("Vary: Accept-Encoding")
@@ -179,14 +203,16 @@ def _content_type(page: PageDesign) -> str:
 
 
 def _accepts(request: Request, coding: str) -> bool:
+    if not coding:
+        return False
     offered = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
-    return bool(coding) and any(
-        token.partition(";")[0] == coding and not token.endswith(";q=0") for token in offered
-    )
+    return any(token.partition(";")[0] == coding and not token.endswith(";q=0") for token in offered)
 
 
 def _is_known(request: Request, etag: str) -> bool:
-    """If-None-Match decides alone where there is one."""
+    """Whether the client has it already. If-None-Match decides alone where there is one."""
+    if not etag:
+        return False
     if known := request.headers.get("if-none-match"):
         return known == "*" or etag in known.replace(" ", "").split(",")
     since = _date(request.headers.get("if-modified-since", ""))

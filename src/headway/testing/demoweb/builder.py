@@ -150,7 +150,7 @@ class SiteBuilder:
 
     def _finished(self, draft: _Draft) -> PageDesign:
         page, links = draft.page, list(draft.links)
-        if page.layout in HTML_LAYOUTS and draft.introduced_by is not None:
+        if page.layout is Layout.ARTICLE and draft.introduced_by is not None:
             known = {link.to for link in links}
             for path, text in ((draft.introduced_by, "Up"), ("/", self._title)):
                 if Place(self.name, path) not in known:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import time
+from typing import cast
 
 from headway.testing.demoweb.accesslog import AccessLog, Connection, Exchange
 from headway.testing.demoweb.answering import Answerer, Reply, parse_request
@@ -65,14 +66,13 @@ class ServerConnection(asyncio.Protocol):
         self._life = Connection(desk.site.name, ServerConnection._count, time.monotonic())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         # Blocked until the kernel has taken all: then the time of completion can be known.
-        transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=0)
         self._desk.open.add(self)
         self._desk.log.record(self._life)
         if self._desk.is_closed:  # accepted just before the end
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

@@ -99,9 +99,8 @@ def _article(site: SiteDesign, page: PageDesign, spell: _Speller) -> tuple[str, 
 
 def _frameset(_: SiteDesign, page: PageDesign, spell: _Speller) -> tuple[str, str]:
     frames = "".join(f'<frame src="{spell(link)}">\n' for link in page.links if link.kind is LinkKind.FRAME)
-    others = [(spell(link), link) for link in page.links if link.kind is LinkKind.A]
     before = f'{_head(page, spell)}<frameset cols="30%,*">\n{frames}<noframes><body>\n'
-    return before, f"{_list(others)}</body></noframes>\n</frameset></html>\n"
+    return before, "</body></noframes>\n</frameset></html>\n"
 
 
 def _list(links: list[tuple[str, Link]]) -> str:

@@ -67,6 +67,8 @@ class Layout(enum.StrEnum):
 
 
 HTML_LAYOUTS = frozenset({Layout.ARTICLE, Layout.FRAMESET})
+LINKING_LAYOUTS = HTML_LAYOUTS | {Layout.REDIRECT}
+"""What a crawler finds pages by; sitemaps and feeds are read by those who ask for them."""
 DOCUMENT_LAYOUTS = HTML_LAYOUTS | {Layout.TEXT, Layout.PDF, Layout.POSTSCRIPT}
 MEDIA_TYPES: Mapping[Layout, str] = {
     Layout.ARTICLE: "text/html",

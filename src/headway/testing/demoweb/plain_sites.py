@@ -54,9 +54,9 @@ def gazette(seed: str, name: str, scale: float, _: Tempo) -> SiteDesign:
     for folder in ("members", "drafts"):
         site.add(f"/{folder}/")
         site.add(f"/{folder}/one.html", under=f"/{folder}/")
+    listed = site.documents()
     site.service("/feed.xml", Layout.FEED, newest)
     site.link("/", "/feed.xml", via=LinkKind.ALTERNATE)
-    listed = site.documents()
     site.service("/sitemap.xml", Layout.SITEMAP, listed)
     site.service("/robots.txt", Layout.ROBOTS, [])
     return site.build(

@@ -72,7 +72,7 @@ class SiteDesign(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, user_agent: str, path: str) -> bool:
         group = self.group_for(user_agent)
-        return group is None or group.allows(path)
+        return group is None or path == "/robots.txt" or group.allows(path)
 
 
 def _matches(pattern: str, path: str) -> bool:

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headway.testing.demoweb.page import FOLLOWED_KINDS, STATUS_OF, Answer, Layout, Link, LinkKind, Place
+from headway.testing.demoweb.page import (
+    FOLLOWED_KINDS,
+    LINKING_LAYOUTS,
+    STATUS_OF,
+    Answer,
+    Layout,
+    Link,
+    LinkKind,
+    Place,
+)
 from headway.testing.demoweb.site import SiteDesign
 
 WANTED_TYPES = frozenset({"text/html", "application/pdf", "application/postscript", "text/plain"})
@@ -136,7 +145,8 @@ def _visit(site: SiteDesign, path: str, depth: int, scope: Scope) -> tuple[Expec
         noindex=not tags.isdisjoint({"noindex", "none"}),
         location=page.links[0].to if page.layout is Layout.REDIRECT else None,
     )
-    return expected, page.links if tags.isdisjoint({"nofollow", "none"}) else ()
+    leads_on = page.layout in LINKING_LAYOUTS and tags.isdisjoint({"nofollow", "none"})
+    return expected, page.links if leads_on else ()
 
 
 def _tags_for_all(text: str) -> set[str]:
