@@ -1,0 +1,24 @@
+"""Every store that headway ships keeps the promises of the port."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.store.memory import MemoryStore
+from headway.store.sqlite import SqliteStore
+from headway.testing.check_store import STORE_CHECKS
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS)
+def test_sqlite_store_keeps_every_promise(check, tmp_path):
+    check(lambda: SqliteStore(tmp_path / "crawl.sqlite"))
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS)
+def test_memory_store_keeps_every_promise(check):
+    store = MemoryStore()
+    check(lambda: store)
+
+
+def test_there_are_checks():
+    assert len(STORE_CHECKS) >= 15
