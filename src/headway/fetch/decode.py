@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator, Iterator
 
-import brotli
+import brotlicffi
 import msgspec
 import zstandard
 from isal import isal_zlib
@@ -136,7 +136,7 @@ def _salvage(data: bytes, window_bits: int, already_bytes: int) -> Iterator[byte
 
 
 def _brotli(data: bytes, step_bytes: int) -> Iterator[bytes]:
-    decompressor = brotli.Decompressor()
+    decompressor = brotlicffi.Decompressor()
     try:
         # In slices, because a call that fails takes with it what it had decoded.
         for start in range(0, len(data), _BROTLI_SLICE_BYTES):
@@ -150,7 +150,7 @@ def _brotli(data: bytes, step_bytes: int) -> Iterator[bytes]:
                     return
                 if not piece and decompressor.can_accept_more_data():
                     break
-    except brotli.error as error:
+    except brotlicffi.error as error:
         raise _BrokenError(str(error)) from error
     raise _BrokenError("it ends early")
 

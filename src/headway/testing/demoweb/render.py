@@ -9,7 +9,7 @@ from functools import cache
 from html import escape
 from random import Random
 
-import brotli
+import brotlicffi
 import zstandard
 
 from headway.testing.demoweb import documents
@@ -56,7 +56,7 @@ def encoded(content: bytes, coding: str) -> bytes:
         case "deflate":
             return zlib.compress(content, 6)
         case "br":
-            compressed: bytes = brotli.compress(content, quality=4)
+            compressed: bytes = brotlicffi.compress(content, quality=4)
             return compressed
         case "zstd":
             return zstandard.ZstdCompressor(level=3).compress(content)
