@@ -2,23 +2,28 @@
 
 A site stands in one of two heaps while it has pages and is not busy: `sleeping`, by the instant from
 which it may be asked, or `ready`, by the ordering's key. Entries are not moved when a site changes but
-voided by its version number and pushed anew.
+voided by its version number and pushed anew. An ordering that learns from links is told of the pages that
+are done with, and may change the keys of those that wait; others pay nothing for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from headway.frontier.room import Room, Waiting
-from headway.model.page import Page, Site
-from headway.policy.ordering.base import Key, Ordering
+from headway.frontier.shifting import ShiftingRoom
+from headway.model.page import Page, PageKey, Site
+from headway.policy.ordering.base import Key, LearningOrdering, Ordering
 from headway.units import FOREVER, Instant
 
 
 class Frontier:
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
+        self._learning = ordering if isinstance(ordering, LearningOrdering) else None
+        self._lent: set[PageKey] = set()
+        """Pages that a learning ordering waits to hear of."""
         self._rooms: dict[Site, Room] = {}
         self._sleeping: list[tuple[Instant, int, int, Room]] = []
         self._ready: list[tuple[Key, int, int, Room]] = []
@@ -29,7 +34,7 @@ class Frontier:
     def room(self, site: Site) -> Room:
         room = self._rooms.get(site)
         if room is None:
-            room = self._rooms[site] = Room(site)
+            room = self._rooms[site] = Room(site) if self._learning is None else ShiftingRoom(site)
         return room
 
     def rooms(self) -> Iterator[Room]:
@@ -70,14 +75,37 @@ class Frontier:
         """The next page of a site that `next_site` named."""
         self.waiting -= 1
         self._changed[room.site] = room
-        return room.take()
+        waiting = room.take()
+        if self._learning is not None:
+            self._lent.add(waiting.page.key)
+        return waiting
 
     def take_all(self, site: Site) -> list[Waiting]:
         room = self.room(site)
         everyone = room.take_all()
         self.waiting -= len(everyone)
         self._changed[site] = room
+        if self._learning is not None:
+            for waiting in everyone:
+                self._learning.settled(waiting.page, ())
         return everyone
+
+    def settled(self, page: Page, links: Sequence[Page] = ()) -> None:
+        """A page that was taken is done with, for now or for good, and had these links. To be told before
+        the links, or the page itself, are put in."""
+        if self._learning is None or page.key not in self._lent:
+            return
+        self._lent.discard(page.key)
+        for shifted in self._learning.settled(page, links):
+            room = self._rooms.get(shifted.site)
+            if isinstance(room, ShiftingRoom) and room.change_key(
+                shifted.key, self._ordering.page_key(shifted)
+            ):
+                self._changed[shifted.site] = room
+
+    def sites_changed(self) -> None:
+        """What the ordering knows of the sites has changed: all of them find their places anew."""
+        self._changed.update(self._rooms)
 
     def next_ready_at(self, now: Instant) -> Instant:
         """When a site that sleeps now may be asked; FOREVER when none does."""
@@ -92,6 +120,8 @@ class Frontier:
 
     def _settle(self, now: Instant) -> None:
         """Bring both heaps up to date: changed sites anew, and sleepers whose time has come."""
+        if self._learning is not None and self.waiting and self._learning.is_due():
+            self._reorder(self._learning)
         while self._sleeping and self._sleeping[0][0] <= now:
             _, _, version, room = heappop(self._sleeping)
             if version == room.version:
@@ -101,6 +131,15 @@ class Frontier:
         for room in self._changed.values():
             self._place(now, room)
         self._changed.clear()
+
+    def _reorder(self, learning: LearningOrdering) -> None:
+        rooms = [room for room in self._rooms.values() if isinstance(room, ShiftingRoom)]
+        everyone = [waiting for room in rooms for waiting in room.everyone()]
+        everyone.sort(key=lambda waiting: waiting.serial)
+        learning.reorder([waiting.page for waiting in everyone])
+        for room in rooms:
+            room.change_keys(learning.page_key)
+        self.sites_changed()
 
     def _place(self, now: Instant, room: Room) -> None:
         room.version += 1

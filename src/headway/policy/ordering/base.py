@@ -4,11 +4,15 @@ can be repeated."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from headway.model.page import Page, Site
 
 Key = float
+HELD: Key = math.inf
+"""The key of a page that is not handed out until a `LearningOrdering` has given it another one."""
 
 
 class SiteQueue(Protocol):
@@ -40,3 +44,21 @@ class Ordering(Protocol):
     def page_key(self, page: Page) -> Key: ...
 
     def site_key(self, queue: SiteQueue) -> Key: ...
+
+
+@runtime_checkable
+class LearningOrdering(Ordering, Protocol):
+    """An ordering that learns from the links of the pages fetched, and so changes keys already given."""
+
+    def settled(self, page: Page, links: Sequence[Page]) -> Sequence[Page]:
+        """A page that had been handed out is done with. Returns known pages whose keys are new now."""
+        ...
+
+    def is_due(self) -> bool:
+        """Whether all that wait must be ordered anew before the next page is handed out."""
+        ...
+
+    def reorder(self, waiting: Sequence[Page]) -> None:
+        """Learn anew. `waiting` has every page that waits, in the order in which they were found; their
+        keys, and only theirs, are asked for afterwards."""
+        ...

@@ -1,4 +1,4 @@
-"""The orderings that need no knowledge of the web's shape (castillo2004 section 4, cobweb1999 section 2.4)."""
+"""The orderings that need no knowledge of the web's shape (castillo2004 section 4, cobweb1999 2.4)."""
 
 from __future__ import annotations
 
