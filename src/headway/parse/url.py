@@ -150,10 +150,19 @@ def _tidied(match: re.Match[str]) -> str:
 def _with_encoded_query(href: str, charset: str) -> str:
     path, mark, query = href.partition("?")
     try:
-        octets = query.encode(charset, "xmlcharrefreplace")
-    except (LookupError, UnicodeError):
+        return path + mark + "".join(_in_charset(character, charset) for character in query)
+    except LookupError:
         return href
-    return path + mark + "".join(chr(octet) if octet < 0x80 else f"%{octet:02X}" for octet in octets)
+
+
+def _in_charset(character: str, charset: str) -> str:
+    if character.isascii():
+        return character
+    try:
+        octets = character.encode(charset)
+    except UnicodeError:
+        return f"%26%23{ord(character)}%3B"  # a character reference, as browsers write it
+    return "".join(f"%{octet:02X}" for octet in octets)
 
 
 @functools.lru_cache(maxsize=65_536)
