@@ -24,6 +24,7 @@ PASSING = frozenset(
         Kind.TIMEOUT_IDLE,
         Kind.TIMEOUT_TOTAL,
         Kind.RESET,
+        Kind.PROTOCOL,
         Kind.ROBOTS_UNREACHABLE,
         Kind.LEASE_EXPIRED,
     }

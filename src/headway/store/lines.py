@@ -15,6 +15,7 @@ import re
 import msgspec
 
 from headway.model.command import PageState, SaveSettled
+from headway.model.outcome import Kind
 from headway.store import rows
 from headway.store.capture import CaptureNote
 from headway.store.times import iso_utc
@@ -38,8 +39,8 @@ class PageLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def page_line(settled: SaveSettled, note: CaptureNote | None) -> PageLine | None:
-    """The line of a fetched page, or None for one that was not fetched."""
-    if settled.state is not PageState.DONE:
+    """The line of a fetched page, or None for one that was not fetched, or asked not to be kept."""
+    if settled.state is not PageState.DONE or settled.outcome.kind is Kind.NOINDEX:
         return None
     page, outcome, capture = settled.page, settled.outcome, settled.capture
     return PageLine(
