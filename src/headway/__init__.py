@@ -1,3 +1,31 @@
-"""A web crawler that meets its deadlines inside its bandwidth."""
+"""A web crawler that meets its deadlines inside its bandwidth.
+
+    import headway as hw
+    plan = hw.Plan(bandwidth="20 Mbit/s", tasks=[hw.Task("https://example.org/", deadline="6 h")])
+    async for page in hw.crawl(plan, out="run/"):
+        print(page.url, page.status, len(page.body))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
+__all__ = ["HeadwayError", "Page", "Plan", "Task", "crawl"]
+
+if TYPE_CHECKING:
+    from headway.app.library import Page, Plan, Task, crawl
+    from headway.errors import HeadwayError
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use, so that `headway --version` need not load the whole crawler."""
+    if name == "HeadwayError":
+        from headway import errors
+
+        return errors.HeadwayError
+    if name in __all__:
+        from headway.app import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module 'headway' has no attribute {name!r}")

@@ -72,8 +72,18 @@ def main(args: list[str] | None = None) -> NoReturn:
     except HeadwayError as problem:
         stderr().print(f"[red]headway:[/] {escape(str(problem))}")
         code = problem.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong, and Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as problem:
+        if os.environ.get("HEADWAY_TRACEBACK"):
+            raise
+        stderr().print(
+            f"[red]headway:[/] a bug in headway: {escape(type(problem).__name__)}: {escape(str(problem))}; "
+            "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
+        )
         code = 1
     sys.exit(code or 0)

@@ -25,7 +25,7 @@ from headway.units import Instant, Seconds
 _ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
 _ROBOTS_REDIRECTS = 5
 _ARCHIVED = frozenset(
-    {Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED, Kind.SERVER_ERROR}
+    {Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED}
 )
 
 

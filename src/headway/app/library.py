@@ -1,0 +1,93 @@
+"""headway from Python: `Plan`, `Task` and `crawl`. The same parts as the command line, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.app.crawling import CrawlRun, WallClock
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert
+from headway.live.collector import Collected
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A site that is wanted: the keys of a `[[site]]` table."""
+
+    url: str
+    deadline: str | None = None
+    weight: float = 1.0
+    seeds: tuple[str, ...] = ()
+    max_pages: int | None = None
+    max_bytes: str | None = None
+    data: str | None = None
+    cap: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page as it was fetched."""
+
+    url: str
+    site: str
+    status: int
+    outcome: str
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    title: str
+    depth: int
+    links: tuple[str, ...]
+    wire_bytes: int
+    warc_file: str | None
+    warc_offset: int | None
+
+
+class Plan:
+    """What is wanted, by when, within which bandwidth. Further options are the keys of `[crawl]`."""
+
+    def __init__(self, *, tasks: list[Task], bandwidth: str | None = None, **options: Any) -> None:
+        crawl = {**options, **({} if bandwidth is None else {"bandwidth": bandwidth})}
+        tables = {"crawl": crawl, "site": [msgspec.to_builtins(task) for task in tasks]}
+        source = Source("plan")
+        self.job: Job = build_job(convert(tables, source), source, now=WallClock().now())
+
+
+async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
+    """Crawl into a run folder, and hand on each page as it is settled. Leaving the loop stops the crawl."""
+    pages: asyncio.Queue[Page | None] = asyncio.Queue()
+    run = CrawlRun(plan.job, Path(out), on_page=lambda collected: pages.put_nowait(_page_of(collected)))
+    crawling = asyncio.get_running_loop().create_task(run.run())
+    crawling.add_done_callback(lambda _: pages.put_nowait(None))
+    try:
+        while (page := await pages.get()) is not None:
+            yield page
+        await crawling
+    finally:
+        if not crawling.done():
+            run.stop()
+            with contextlib.suppress(asyncio.CancelledError):
+                await crawling
+
+
+def _page_of(collected: Collected) -> Page:
+    page, response, parsed, capture = collected.page, collected.response, collected.parsed, collected.capture
+    return Page(
+        page.url,
+        page.site,
+        response.status,
+        collected.outcome.kind,
+        collected.outcome.content_type,
+        response.headers,
+        response.body,
+        parsed.title if parsed is not None else "",
+        page.depth,
+        tuple(link.url for link in parsed.links) if parsed is not None else (),
+        response.wire_bytes,
+        capture.warc_file if capture is not None else None,
+        capture.warc_offset if capture is not None else None,
+    )
