@@ -35,7 +35,8 @@ or in a process of its own, which shares nothing with the crawler but the log fi
 
 `served.expected(scope)` has each URL's depth, final status, type, size and noindex. A page is first found at
 that depth in whatever order a crawl goes (see `builder`), so a bound on depth cuts every crawl alike; give
-one, or a limit of pages, since the calendar has no end. By hand: `python -m headway.testing.demoweb
+one, or a limit of pages, since the calendar has no end. For load, leave out the sites that are slow on
+purpose: `design_web(7, scale=10, roster=("plain",) * 8)`. By hand: `python -m headway.testing.demoweb
 --port-base 8100`, then open http://127.0.0.1:8100/.
 """
 

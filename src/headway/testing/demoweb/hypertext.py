@@ -87,14 +87,14 @@ def _head(page: PageDesign, spell: _Speller) -> str:
 
 def _article(site: SiteDesign, page: PageDesign, spell: _Speller) -> tuple[str, str]:
     """What stands before the text, and what behind it."""
-    before = f"{_head(page, spell)}<body>\n<h1>{escape(page.title)}</h1>\n<main>\n"
-    behind = ["</main>\n"]
+    before = [f"{_head(page, spell)}<body>\n<h1>{escape(page.title)}</h1>\n"]
     for kind, write in _IN_BODY.items():
-        links = [link for link in page.links if link.kind is kind]
+        links = [(spell(link), link) for link in page.links if link.kind is kind]
         if links:
-            behind.append(write([(spell(link), link) for link in links]))
-    behind.append(f"<footer>{escape(site.title)}: {escape(site.character)}</footer>\n</body></html>\n")
-    return before, "".join(behind)
+            before.append(write(links))
+    before.append("<main>\n")
+    behind = f"</main>\n<footer>{escape(site.title)}: {escape(site.character)}</footer>\n</body></html>\n"
+    return "".join(before), behind
 
 
 def _frameset(_: SiteDesign, page: PageDesign, spell: _Speller) -> tuple[str, str]:
@@ -127,10 +127,10 @@ def _iframes(links: list[tuple[str, Link]]) -> str:
 
 
 _IN_BODY: Mapping[LinkKind, Callable[[list[tuple[str, Link]]], str]] = {
+    LinkKind.A: _list,
+    LinkKind.AREA: _map,
     LinkKind.IMAGE: _images,
     LinkKind.IFRAME: _iframes,
-    LinkKind.AREA: _map,
-    LinkKind.A: _list,
 }
 
 
