@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# These may be followed by a colon, and so would look like a robot's name.
 _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _SEPARATORS = re.compile(r"[\s,;]+")
 
@@ -46,13 +45,13 @@ def of_headers(values: Iterable[str], product_token: str) -> Directives:
     for value in values:
         is_for_us = True
         for part in value.split(","):
-            name, colon, words = part.partition(":")
+            words = part
+            name, colon, rest = part.partition(":")
             name = name.strip().lower()
-            if colon and name not in _WITH_VALUE:
+            # A directive's own value, or the time of day in a date, has a colon as well.
+            if colon and name not in _WITH_VALUE and " " not in name:
                 is_for_us = name in {"robots", "*", product_token.lower()}
-                part = words  # noqa: PLW2901
-            elif colon:
-                continue
+                words = rest
             if is_for_us:
-                asked |= of_words(part)
+                asked |= of_words(words)
     return asked

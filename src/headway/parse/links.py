@@ -75,7 +75,7 @@ def interpret(elements: Iterable[Element], product_token: str) -> Markup:
         elif name == "meta":
             _read_meta(markup, attributes, product_token)
         elif name == "base":
-            markup.base = markup.base or attributes.get("href")
+            markup.base = markup.base or attributes.get("href") or None
         elif not has_title:
             has_title = True
             markup.title = " ".join((attributes["text"] or "").split())

@@ -18,6 +18,12 @@ NEVER_ASKED = frozenset(
 )
 """Outcomes for which the site saw no request, so that there is nothing to wait for."""
 
+TROUBLE = frozenset(
+    {Kind.THROTTLED, Kind.SERVER_ERROR, Kind.DNS, Kind.CONNECT, Kind.TLS, Kind.RESET, Kind.PROTOCOL}
+    | {Kind.TIMEOUT_CONNECT, Kind.TIMEOUT_FIRST_BYTE, Kind.TIMEOUT_IDLE, Kind.TIMEOUT_TOTAL}
+)
+"""Outcomes that say something is wrong with the site, not with the page: those that count in a row."""
+
 
 class Politeness(msgspec.Struct, frozen=True):
     interval_s: Seconds = Seconds(15.0)
@@ -53,13 +59,12 @@ class Politeness(msgspec.Struct, frozen=True):
         ):
             return ended_at
         wait_s: float = self.pause_s(crawl_delay_s)
+        if outcome.kind is Kind.THROTTLED and outcome.retry_after_s is None:
+            failures_in_a_row = max(failures_in_a_row, 1)
         if failures_in_a_row > 0:
-            wait_s = max(
-                wait_s,
-                growing_delay_s(
-                    failures_in_a_row - 1, self.backoff_s, self.backoff_factor, self.max_backoff_s
-                ),
-            )
+            step = failures_in_a_row - 1
+            backoff_s = growing_delay_s(step, self.backoff_s, self.backoff_factor, self.max_backoff_s)
+            wait_s = max(wait_s, backoff_s)
         if outcome.retry_after_s is not None:
             wait_s = max(wait_s, min(outcome.retry_after_s, self.max_retry_after_s))
         return Instant(ended_at + wait_s)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.model.outcome import Kind
+from headway.parse.document import parse
+from headway.parse.links import Markup, interpret, read, tree_elements
+from headway.parse.scanner import scan
+from headway.parse.url import page_of
+from headway.ports import Response
+from headway.units import Instant, Seconds
+
+VALUES = st.sampled_from(
+    ["x", "/y?a=1&amp;b=2", "é", "a b", "don't", 'say "x"', "", "&lt;", "?a&copy=1", "<b>", "z>"]
+)
+NAMES = st.sampled_from(
+    ["href", "HREF", "src", "rel", "class", "data-href", "content", "name", "http-equiv", "title"]
+)
+
+
+def _attribute(name: str, value: str, quote: str) -> str:
+    if not quote:
+        return f" {name}={value}" if value and not set(value) & set(" \"'<>=`&") else f" {name}"
+    escaped = value.replace(quote, "&quot;" if quote == '"' else "&#39;")
+    return f"{' '}{name}={quote}{escaped}{quote}"
+
+
+ATTRIBUTES = st.lists(st.builds(_attribute, NAMES, VALUES, st.sampled_from(["", '"', "'"])), max_size=4).map(
+    "".join
+)
+TAGS = st.sampled_from(["a", "A", "area", "b", "p", "div", "span", "li", "base", "img", "em", "br"])
+TEXTS = st.sampled_from(
+    ["", "text", "a < b", "x > y", "&amp;", "\n", "<!-- <a href=no> -->", "</p>", "</div>", "'", '"']
+)
+SCRIPTS = st.sampled_from(
+    ["<script>'<a href=no>'</script>", "<style><a href=no></style>", "<textarea><a href=no></textarea>"]
+)
+BODIES = st.lists(
+    st.builds(lambda tag, attributes: f"<{tag}{attributes}>", TAGS, ATTRIBUTES) | TEXTS | SCRIPTS, max_size=25
+).map("".join)
+
+
+@given(BODIES)
+@settings(max_examples=300)
+def test_the_scanner_and_the_tree_find_the_same_links(body: str) -> None:
+    text = f"<!DOCTYPE html><html><head><title>t</title></head><body>{body}"
+    assert interpret(scan(text), "headway") == interpret(tree_elements(text), "headway")
+
+
+@given(st.text(alphabet="<>!-/ ='\"&;#axlinkmetahrefscript \n\0é", max_size=200))
+def test_soup_is_read_without_an_exception(text: str) -> None:
+    assert isinstance(interpret(scan(text), "headway"), Markup)
+    assert isinstance(read(text, "headway"), Markup)
+
+
+PAGE = page_of("http://h.example/x")
+NAMES_OF_HEADERS = st.sampled_from(
+    ["content-type", "location", "link", "x-robots-tag", "content-location", "refresh"]
+)
+LATIN = st.text(alphabet=st.characters(max_codepoint=255), max_size=40)
+BITS = st.sampled_from(
+    [
+        b"<",
+        b"a ",
+        b"href=",
+        b"'",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b"\x80",
+        b">",
+        b"<meta charset=",
+        b"utf-16",
+        b"hz",
+    ]
+)
+
+
+@given(
+    st.integers(0, 999),
+    st.lists(st.tuples(NAMES_OF_HEADERS, LATIN), max_size=6),
+    st.binary(max_size=200) | st.lists(BITS, max_size=20).map(b"".join),
+)
+def test_whatever_a_server_sends_is_parsed(status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    assert PAGE is not None
+    response = Response(Kind.FETCHED, PAGE.url, Instant(0.0), Seconds(0.0), status, tuple(headers), body=body)
+    result = parse(response, PAGE)
+    assert all(link.url.startswith(("http://", "https://")) for link in result.links)
+    if 300 <= status < 400:
+        assert len(result.links) <= 1
