@@ -1,7 +1,6 @@
 """One commit: a batch of savings turned into few statements over many sorted rows.
 
-What a batch says twice about one page is written once, and rows go in by site and key, so that
-each page of the file is touched once a commit.
+Rows go in by site and key, so that a commit touches each page of the file once and in order.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Sums:
     __slots__ = ("content_bytes", "pages", "started_at", "wire_bytes")
 
     def __init__(self) -> None:
-        self.pages: Counter[str | None] = Counter()
+        self.pages: Counter[str] = Counter()
         self.wire_bytes = 0
         self.content_bytes = 0
         self.started_at: float | None = None
@@ -98,7 +97,10 @@ class BatchWriter:
                     tasks += saving.tasks
         self._run_many(sql.PUT_FILE, file_lengths.items())
         self._add_found(found.values())
-        self._settle(settled, notes)
+        for each in settled:
+            self._count(each)
+        for part in _without_repeats(settled):
+            self._settle(part, notes)
         self._save_sites(tasks, sites)
 
     def _add_found(self, pages: Iterable[Page]) -> None:
@@ -113,19 +115,17 @@ class BatchWriter:
         waiting = [rows.waiting_row(site_id, place, page) for site_id, place, page in placed]
         self._run_many(sql.ADD_WAITING, waiting)
 
-    def _settle(self, settled: Sequence[SaveSettled], notes: Notes) -> None:
-        for saving in settled:
-            self._count(saving)
-        last = {saving.page.key: saving for saving in settled}
-        numbered = [(self._numbers.site_id(saving.page.site), key, saving) for key, saving in last.items()]
-        numbered.sort(key=_by_site_and_key)
+    def _settle(self, settled: Iterable[SaveSettled], notes: Notes) -> None:
+        """Settle pages of which each is named once."""
         changes = _Changes()
-        for site_id, key, saving in numbered:
+        for saving in settled:
+            site_id, key = self._numbers.site_id(saving.page.site), saving.page.key
             place, page_id = self._find(site_id, key)
             if rows.is_final(saving.state):
                 if place is not None:
                     changes.dropped.append((site_id, place))
-                page_id = self._number_page(site_id, page_id, saving)
+                self._recount(site_id, page_id, saving)
+                page_id = self._numbers.take_page_id()
                 note = self._note_of(saving, notes)
                 changes.pages.append(rows.page_row(page_id, site_id, saving, self._file_id(saving), note))
                 changes.seen.append((None, page_id, site_id, key))
@@ -140,30 +140,33 @@ class BatchWriter:
                 )
                 changes.seen.append((place, page_id, site_id, key))
         self._run_many(sql.RETRY_LATER, changes.retried)
-        self._run_many(sql.DROP_WAITING, changes.dropped)
+        self._run_many(sql.DROP_WAITING, sorted(changes.dropped))
         self._run_many(sql.ADD_WAITING, changes.placed)
         self._run_many(sql.ADD_PAGE, changes.pages)
-        self._run_many(sql.PUT_SEEN, changes.seen)
+        self._run_many(sql.PUT_SEEN, sorted(changes.seen, key=_by_last_two))
         self._run_many(sql.ADD_CONTENT, sorted(changes.contents))
 
-    def _number_page(self, site_id: int, page_id: int | None, saving: SaveSettled) -> int:
-        """A page that settles once more keeps its number, and counts as what it is now."""
-        pages = self._sums_of(site_id).pages
-        pages[rows.counted_as(saving.state, saving.outcome.kind)] += 1
-        if page_id is None:
-            return self._numbers.take_page_id()
-        state, kind = self._run(sql.FIND_VERDICT, (page_id,)).fetchone()
-        pages[rows.counted_as(PageState(state), Kind(kind))] -= 1
-        return page_id
+    def _recount(self, site_id: int, last_page_id: int | None, saving: SaveSettled) -> None:
+        """A page that settles once more counts as what it is now."""
+        self._count_page(site_id, saving.state, saving.outcome.kind, 1)
+        if last_page_id is not None:
+            state, kind = self._run(sql.FIND_VERDICT, (last_page_id,)).fetchone()
+            self._count_page(site_id, PageState(state), Kind(kind), -1)
+
+    def _count_page(self, site_id: int, state: PageState, kind: Kind, by: int) -> None:
+        name = rows.counted_as(state, kind)
+        if name is not None:
+            self._sums_of(site_id).pages[name] += by
 
     def _count(self, saving: SaveSettled) -> None:
         """Bytes and attempts count whether or not they led to a kept page."""
         site_id, outcome = self._numbers.site_id(saving.page.site), saving.outcome
-        sums = self._sums_of(site_id)
-        sums.wire_bytes += outcome.wire_bytes
-        sums.content_bytes += outcome.content_bytes
-        if sums.started_at is None and outcome.duration_s > 0:
-            sums.started_at = saving.at - outcome.duration_s
+        if outcome.kind is not Kind.OUT_OF_SCOPE:
+            sums = self._sums_of(site_id)
+            sums.wire_bytes += outcome.wire_bytes
+            sums.content_bytes += outcome.content_bytes
+            if sums.started_at is None and outcome.duration_s > 0:
+                sums.started_at = saving.at - outcome.duration_s
         self._outcomes[site_id, saving.state.value, outcome.kind.value, rows.reason_of(saving)] += 1
 
     def _save_sites(self, tasks: Iterable[Task], sites: Iterable[SaveSite]) -> None:
@@ -227,4 +230,15 @@ class _Changes:
         self.contents: list[tuple[int, int]] = []
 
 
-_by_site_and_place = _by_site_and_key = itemgetter(0, 1)
+def _without_repeats(settled: Iterable[SaveSettled]) -> list[list[SaveSettled]]:
+    """Parts to be written one after the other, in each of which a page comes once; nearly always one."""
+    parts: list[dict[PageKey, SaveSettled]] = [{}]
+    for saving in settled:
+        if saving.page.key in parts[-1]:
+            parts.append({})
+        parts[-1][saving.page.key] = saving
+    return [list(part.values()) for part in parts]
+
+
+_by_site_and_place = itemgetter(0, 1)
+_by_last_two = itemgetter(2, 3)

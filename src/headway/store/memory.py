@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from headway.model.command import SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
@@ -89,18 +91,23 @@ class MemoryStore:
 
     def _count(self, saving: SaveSettled) -> None:
         outcome, page = saving.outcome, saving.page
-        record = self._sites.get(page.site) or SiteRecord(page.site, _FREE_NOW)
-        sums = {"wire_bytes": outcome.wire_bytes, "content_bytes": outcome.content_bytes}
-        before = self._settled.get(page.key)
+        sums: Counter[str] = Counter()
+        started_at: float | None = None
+        if outcome.kind is not Kind.OUT_OF_SCOPE:
+            sums.update(wire_bytes=outcome.wire_bytes, content_bytes=outcome.content_bytes)
+            started_at = saving.at - outcome.duration_s if outcome.duration_s > 0 else None
         if rows.is_final(saving.state):
-            sums |= _plus(sums, rows.counted_as(saving.state, outcome.kind), 1)
+            before = self._settled.get(page.key)
+            _count_page(sums, saving, 1)
             if before is not None:
-                sums |= _plus(sums, rows.counted_as(before.state, before.outcome.kind), -1)
-        changes: dict[str, object] = {name: getattr(record, name) + by for name, by in sums.items() if by}
-        if record.started_at is None and outcome.duration_s > 0:
-            changes["started_at"] = saving.at - outcome.duration_s
-        if changes:
-            self._sites[page.site] = msgspec.structs.replace(record, **changes)
+                _count_page(sums, before, -1)
+        if not sums:
+            return
+        record = self._sites.get(page.site) or SiteRecord(page.site, _FREE_NOW)
+        changes: dict[str, object] = {name: getattr(record, name) + by for name, by in sums.items()}
+        if record.started_at is None:
+            changes["started_at"] = started_at
+        self._sites[page.site] = msgspec.structs.replace(record, **changes)
 
     def _save_site(self, saving: SaveSite) -> None:
         record = self._sites.get(saving.site) or SiteRecord(saving.site, _FREE_NOW)
@@ -116,5 +123,7 @@ class MemoryStore:
         self._sites[saving.site] = msgspec.structs.replace(record, **changes)
 
 
-def _plus(sums: Mapping[str, int], name: str | None, by: int) -> dict[str, int]:
-    return {} if name is None else {name: sums.get(name, 0) + by}
+def _count_page(sums: Counter[str], saving: SaveSettled, by: int) -> None:
+    name = rows.counted_as(saving.state, saving.outcome.kind)
+    if name is not None:
+        sums[name] += by

@@ -139,7 +139,7 @@ class RunReader:
         ]
 
     def pages(self) -> Iterator[PageRow]:
-        """Every settled page, in the order of settling."""
+        """Every settled page, in the order of settling; one that was settled again comes again."""
         for number, site, path, *rest in self._slices(sql.PAGES):
             yield PageRow(number, rows.url_of(path, site), site, *rest)
 

@@ -1,7 +1,8 @@
 """The tables of `crawl.sqlite`, and how the file is opened, checked and locked.
 
 Rows of a site lie together: `seen` and `waiting` are clustered by the site's number, so that a commit
-touches few pages of the file even with millions of URLs. `page` only grows, in the order of settling.
+touches few pages of the file even with millions of URLs. `page` only grows, in the order of
+settling; a page that is fetched again later gets one more row.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CREATE TABLE task (
     expected_bytes INTEGER,
     cap_bytes_per_s REAL
 );
--- Every page ever saved. `place` is its row in `waiting`, `page_id` its row in `page`.
+-- Every page ever saved. `place` is its row in `waiting`, `page_id` its last row in `page`.
 CREATE TABLE seen (
     site_id INTEGER NOT NULL,
     key INTEGER NOT NULL,

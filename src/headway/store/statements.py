@@ -5,7 +5,7 @@ from __future__ import annotations
 ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
 ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 ADD_PAGE = """
-    INSERT OR REPLACE INTO page
+    INSERT INTO page
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 PUT_SEEN = """
     INSERT INTO seen (place, page_id, site_id, key) VALUES (?, ?, ?, ?)
@@ -14,7 +14,7 @@ RETRY_LATER = "UPDATE waiting SET attempt = ?, retry_at = ? WHERE site_id = ? AN
 ADD_SUMS = """
     UPDATE site SET done = done + ?, failed = failed + ?, excluded = excluded + ?,
                     wire_bytes = wire_bytes + ?, content_bytes = content_bytes + ?,
-                    started_at = coalesce(started_at, ?)
+                    started_at = coalesce(started_at, ?), free_at = coalesce(free_at, 0.0)
     WHERE id = ?"""
 COUNT_OUTCOMES = """
     INSERT INTO outcome VALUES (?, ?, ?, ?, ?)
@@ -49,12 +49,12 @@ FIND_CONTENT = """
 LOAD_TASKS = """
     SELECT site, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes, cap_bytes_per_s
     FROM task JOIN site ON site.id = task.site_id ORDER BY position"""
-# Sites that are known only by links out of scope are nothing to go on with.
+# A site has been free at some time once it was asked; those only linked to are nothing to go on with.
 LOAD_SITES = """
-    SELECT site, coalesce(free_at, 0.0), failures_in_a_row, robots.text, robots.expires_at, ended_at,
+    SELECT site, free_at, failures_in_a_row, robots.text, robots.expires_at, ended_at,
            started_at, done, failed, excluded, wire_bytes, content_bytes
     FROM site LEFT JOIN robots ON robots.site_id = site.id
-    WHERE free_at NOT NULL OR done + failed + excluded > 0 OR wire_bytes > 0 ORDER BY id"""
+    WHERE free_at NOT NULL ORDER BY id"""
 LOAD_WAITING = """
     SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
     FROM waiting JOIN site ON site.id = waiting.site_id ORDER BY place"""
@@ -63,7 +63,7 @@ TOTALS = """
     SELECT count(*), (SELECT count(*) FROM seen), (SELECT count(*) FROM waiting), coalesce(sum(done), 0),
            coalesce(sum(failed), 0), coalesce(sum(excluded), 0), coalesce(sum(wire_bytes), 0),
            coalesce(sum(content_bytes), 0)
-    FROM site WHERE free_at NOT NULL OR done + failed + excluded > 0 OR id IN (SELECT site_id FROM task)"""
+    FROM site WHERE free_at NOT NULL OR id IN (SELECT site_id FROM task)"""
 SITES = """
     SELECT site, done, failed, excluded, coalesce(queue.pages, 0), wire_bytes, content_bytes,
            task.deadline_at, started_at, ended_at, free_at
@@ -71,7 +71,7 @@ SITES = """
     LEFT JOIN task ON task.site_id = site.id
     LEFT JOIN (SELECT site_id, count(*) AS pages FROM waiting GROUP BY site_id) AS queue
         ON queue.site_id = site.id
-    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages OR done + failed + excluded > 0
+    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages
     ORDER BY site.id"""
 OUTCOMES = """
     SELECT state, kind, reason, sum(pages) AS total FROM outcome
