@@ -26,7 +26,7 @@ _CLEAN_HEAD = re.compile(
 )
 _CLEAN_STATUS_LINE = re.compile(rb"HTTP/1\.[01] \d{3}(?: .*)?")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_LENGTH_LINE = re.compile(rb"\ncontent-length:[ \t]*(\d*)[ \t]*\r", re.IGNORECASE)
+_LENGTH_LINE = re.compile(rb"\ncontent-length:([^\r]*)", re.IGNORECASE)
 _LINE_END = re.compile(rb"\r*\n|\r")
 _NOT_IN_URI = re.compile(r"[^\x21-\x7e]")
 _NOT_IN_FIELD = re.compile(r"[\x00-\x1f\x7f]+")
@@ -118,7 +118,7 @@ def consistent_head(response: Response) -> bytes:
     """The head such that it fits the payload as kept, that is without its transfer coding."""
     head = response.head
     if _CLEAN_HEAD.fullmatch(head) and b"transfer-encoding" not in head.lower():
-        lengths = _LENGTH_LINE.findall(head)
+        lengths = [value.strip() for value in _LENGTH_LINE.findall(head)]
         if not lengths or lengths == [b"%d" % len(response.payload)] or _may_lie(response):
             return head
     return _rebuilt_head(response)
