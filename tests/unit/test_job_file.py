@@ -87,6 +87,7 @@ def test_a_good_job_file_becomes_values(write) -> None:  # type: ignore[no-untyp
         ('bandwidth = "5 Mbit/s"', 'bandwidth = "5 Mb/s"', r"line 2: crawl.bandwidth: .*'bit' for bits"),
         ('bandwidth = "5 Mbit/s"', 'bandwidth = "0 B/s"', r"line 2: crawl.bandwidth: .*above zero"),
         ('hours = "08:00-18:00"', 'hours = "8-25"', r"line 9: crawl.timetable.hours: '8-25'"),
+        ('objective = "sum-completion"', 'strategy = "fastest"', r"line 3: crawl.strategy: 'fastest' is no"),
         ('"sum-completion"', '"cheapest"', r"line 3: crawl.objective"),
         ("max_pages = 20000", "max_pages = 0", r"line 15: site.max_pages: 0 is not"),
         ("max_pages = 20000", 'max_pages = "many"', r"line 15: site.max_pages: expected"),

@@ -25,8 +25,7 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
-from headway.policy.ordering.base import Ordering
-from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
+from headway.policy.ordering import make_ordering
 from headway.policy.politeness import Politeness
 from headway.policy.retry import RetryPolicy
 from headway.store.runfolder import RunFolder
@@ -35,13 +34,6 @@ from headway.units import Instant, Seconds
 _SAMPLE_EVERY_S = 1.0
 _LEASE_S = Seconds(24 * 3600.0)
 """Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
-_ORDERINGS: dict[str, Callable[[], Ordering]] = {
-    "depth": Depth,
-    "length": Length,
-    "klwf": LongestWait,
-    "random": Random,
-    "score": Score,
-}
 
 
 class WallClock:
@@ -185,7 +177,7 @@ class _Meter:
 def build_machine(job: Job) -> Crawl:
     crawl = job.file.crawl
     return Crawl(
-        ordering=_ORDERINGS[job.strategy](),
+        ordering=make_ordering(job.strategy),
         scope=job.scope,
         politeness=Politeness(
             interval_s=job.interval_s,

@@ -19,6 +19,7 @@ from headway.fetch.settings import Limits, Timeouts
 from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.parse.url import page_of
+from headway.policy.ordering import parse_ordering
 from headway.policy.scope import Scope
 from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours
 from headway.units import (
@@ -33,7 +34,6 @@ from headway.units import (
 )
 
 T = TypeVar("T")
-STRATEGIES = ("depth", "length", "klwf", "random", "score")
 
 
 class SiteWish(msgspec.Struct, frozen=True):
@@ -213,9 +213,9 @@ class _Builder:
         )
 
     def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
-        name = self._file.crawl.strategy or "length"
-        if name not in STRATEGIES:
-            raise self._source.error(("crawl", "strategy"), f"{name!r} is none of {', '.join(STRATEGIES)}")
+        has_deadlines = any(wish.deadline is not None for wish in sites)
+        name = self._file.crawl.strategy or ("deadline" if has_deadlines else "length")
+        self._read(parse_ordering, name, "crawl", "strategy")
         return name
 
     def _zone(self) -> dt.tzinfo:

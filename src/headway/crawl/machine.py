@@ -168,6 +168,7 @@ class Crawl:
     ) -> None:
         page, book = lease.page, self.ledger.book(lease.page.site)
         book.in_flight -= 1
+        self.frontier.settled(page, links)
         succeeded = outcome.kind in SUCCESS
         verdict = None if succeeded else self._retry.decide(now, outcome, lease.attempt)
         if succeeded:
