@@ -184,6 +184,16 @@ def test_a_connection_is_kept_and_its_pipelined_requests_are_answered_in_order(w
     assert sum(exchange.sent_bytes for exchange in log) == len(data)
 
 
+def test_a_page_is_found_by_every_spelling_of_its_path(web: ServedProcess) -> None:
+    for one, other in (
+        ("/odd/%7Etilde.html", "/odd/~tilde.html"),
+        ("/odd/%C3%BCber.html", "/odd/%c3%bcber.html"),
+        ("/about.html", "/%61bout.html"),
+    ):
+        assert ask(web.sites["registry"], one).body == ask(web.sites["registry"], other).body
+        assert ask(web.sites["registry"], other).status == 200
+
+
 def test_head_has_the_same_head_and_no_body(web: ServedProcess) -> None:
     get, head = (ask(web.sites["library"], "/about.html", method) for method in ("GET", "HEAD"))
     assert head.headers.items() == get.headers.items()

@@ -1,7 +1,7 @@
 """What the demo web saw: every request and connection with its times, to judge a crawler's manners by.
 
-Times are those of the monotonic clock, which all processes of a machine share. An answer counts as complete
-when its last byte is with the kernel, a little before the crawler has it: so a gap measured here is never
+Times are those of the monotonic clock, which all processes of a machine share. An answer ends
+when its last piece is handed to the kernel, before the crawler can have it: so a gap measured here is never
 shorter than the one that the crawler kept.
 """
 
@@ -24,7 +24,7 @@ class Exchange(msgspec.Struct, tag="exchange"):
     path: str
     user_agent: str
     answered_at: float = 0.0
-    """When the last byte was sent, or the attempt given up."""
+    """When its last piece was about to be sent, or the attempt given up."""
     status: int = 0
     """0 when no status line was sent."""
     sent_bytes: int = 0

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from headway.testing.demoweb.page import (
     HTML_LAYOUTS,
@@ -85,6 +86,7 @@ class Answerer:
         self.site = site
         self._origins = origins
         self._asked: Counter[str] = Counter()
+        self._designed_paths = {unquote(path): path for path in site.pages}
         self._contents: dict[tuple[str, str], _Content] = {}
         self._replies: dict[tuple[str, str, str, bool, bool], Reply] = {}
 
@@ -93,7 +95,7 @@ class Answerer:
             return self._error(405, request, "only GET and HEAD are answered here", "Allow: GET, HEAD\r\n")
         if "content-length" in request.headers or "transfer-encoding" in request.headers:
             return self._error(400, request._replace(wants_close=True), "no body is expected here")
-        page = self.site.find(request.path)
+        page = self._find(request.path)
         if page is None:
             return self._error(404, request, f"there is no page {request.path[:200]!r} on this site")
         answer = page.answer_to(self._asked[page.path])
@@ -108,6 +110,13 @@ class Answerer:
         if answer in {Answer.RESET, Answer.STALL}:
             return Reply(answer, b"", 0, close=True)
         return self._page(page, request, answer)
+
+    def _find(self, path: str) -> PageDesign | None:
+        """As servers do, a page is found by every spelling of its path: `%7E` or `~`, `%c3` or `%C3`."""
+        page = self.site.find(path)
+        if page is None and (designed := self._designed_paths.get(unquote(path))):
+            page = self.site.find(designed)
+        return page
 
     def _page(self, page: PageDesign, request: Request, answer: Answer) -> Reply:
         coding = page.coding if _accepts(request, page.coding) else ""

@@ -17,6 +17,8 @@ _PIECE_S = 0.02
 """A paced site sends pieces of this length in time."""
 _CATCH_UP_S = 0.05
 """How far a paced site may lag behind and still make up for it; beyond, the time is lost."""
+_WRITE_BYTES = 64 * 1024
+"""Written at a time, so that the last write is close to the end of an answer to a slow reader."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -60,6 +62,7 @@ class ServerConnection(asyncio.Protocol):
         self._reply: Reply | None = None
         self._unsent = memoryview(b"")
         self._is_blocked = False
+        self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         ServerConnection._count += 1
@@ -67,7 +70,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        # Blocked until the kernel has taken all: then the time of completion can be known.
+        # Blocked until the kernel has taken all: the next piece, or request, comes after that.
         self._transport.set_write_buffer_limits(high=0)
         self._desk.open.add(self)
         self._desk.log.record(self._life)
@@ -76,7 +79,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._end_exchange(complete=False)
+        self._end_exchange(time.monotonic(), complete=False)
         self._life.closed_at = time.monotonic()
         self._desk.log.record(self._life)
         self._desk.open.discard(self)
@@ -151,11 +154,10 @@ class ServerConnection(asyncio.Protocol):
             if not self._unsent:
                 self._end_reply()
                 return
-            pace = self._desk.pace
+            pace, now = self._desk.pace, time.monotonic()
             if pace is None:
-                piece, self._unsent = self._unsent, memoryview(b"")
+                piece, self._unsent = self._unsent[:_WRITE_BYTES], self._unsent[_WRITE_BYTES:]
             else:
-                now = time.monotonic()
                 wait_s = pace.wait_s(now)
                 if wait_s > 0:
                     self._timer = self._loop.call_later(wait_s, self._send_on)
@@ -164,6 +166,8 @@ class ServerConnection(asyncio.Protocol):
                 pace.spend(now, len(piece))
             if self._exchange is not None:
                 self._exchange.sent_bytes += len(piece)
+            # Taken before, not after: once the kernel has the bytes the crawler may be quicker than we are.
+            self._last_write_at = now
             self._transport.write(piece)
 
     def _send_on(self) -> None:
@@ -178,14 +182,14 @@ class ServerConnection(asyncio.Protocol):
         if reply.answer in {Answer.STALL, Answer.STALL_MIDWAY}:
             self._timer = self._loop.call_later(self._desk.site.stall_s, self._reset)
             return
-        self._end_exchange(complete=reply.answer is Answer.AS_DESIGNED)
+        self._end_exchange(self._last_write_at, complete=reply.answer is Answer.AS_DESIGNED)
         if reply.close:
             self._transport.close()
 
-    def _end_exchange(self, *, complete: bool) -> None:
+    def _end_exchange(self, at: float, *, complete: bool) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            exchange.answered_at = time.monotonic()
+            exchange.answered_at = at
             exchange.complete = complete
             self._desk.log.record(exchange)
 
@@ -196,7 +200,7 @@ class ServerConnection(asyncio.Protocol):
     def _reset(self) -> None:
         """A real RST: a plain close would look like an orderly end."""
         self._timer = None
-        self._end_exchange(complete=False)
+        self._end_exchange(time.monotonic(), complete=False)
         raw = self._transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()

@@ -52,7 +52,7 @@ def encoded(content: bytes, coding: str) -> bytes:
     """With the content coding put on; the same bytes every time."""
     match coding:
         case "gzip":
-            return gzip.compress(content, 6, mtime=0)
+            return _gzip(content)
         case "deflate":
             return zlib.compress(content, 6)
         case "br":
@@ -61,6 +61,12 @@ def encoded(content: bytes, coding: str) -> bytes:
         case "zstd":
             return zstandard.ZstdCompressor(level=3).compress(content)
     raise ValueError(f"unknown content coding {coding!r}")
+
+
+def _gzip(content: bytes) -> bytes:
+    data = bytearray(gzip.compress(content, 6, mtime=0))
+    data[9] = 255  # "unknown system": what stands here differs between versions of Python
+    return bytes(data)
 
 
 @cache
@@ -82,7 +88,7 @@ def _service_file(site: SiteDesign, page: PageDesign, origins: Mapping[str, str]
             return f"<!doctype html>\n<title>Moved</title>\n<p>{escape(page.title)}</p>\n".encode()
         case _:
             raise ValueError(f"no way to render {page.layout}")
-    return gzip.compress(text.encode(), 6, mtime=0) if page.path.endswith(".gz") else text.encode()
+    return _gzip(text.encode()) if page.path.endswith(".gz") else text.encode()
 
 
 def _robots(site: SiteDesign, origins: Mapping[str, str]) -> str:
