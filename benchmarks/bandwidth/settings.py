@@ -64,7 +64,7 @@ def _weights(
     bound, weights = 1 * MB, [float(weight) for weight in range(1, 9)]
     rates = [bound * weight / sum(weights) for weight in weights]
     middle = round(seconds / 2)
-    drive = Drive(seconds, [Phase(0.0, bound, rates), Phase(middle, bound, rates[::-1])], 60 * KB)
+    drive = Drive(seconds, [Phase(0.0, bound, rates), Phase(middle, bound, rates[::-1])], 400 * KB)
     return Setting(name, explained, "paced", links, drive, 0.97, 0.05, check_sites)
 
 

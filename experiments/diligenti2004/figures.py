@@ -5,20 +5,18 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import matplotlib as mpl
 from experiments.diligenti2004.outcome import Outcome
 from experiments.diligenti2004.queue import BOUND_BYTES_PER_S
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+DRAWN_S = 40
 
 
 def draw(outcomes: dict[str, Outcome], where: str, folder: Path) -> None:
     deep, shallow, naive, ours = (outcomes[name] for name in ("maxd 6", "maxd 2", "naive", "headway"))
-    with_axes = plt.subplots(3, 1, figsize=(8, 9.5), sharex=True, sharey=True, layout="constrained")
-    figure, (first, second, third) = with_axes
+    figure = Figure(figsize=(8, 9.5), layout="constrained")
+    first, second, third = figure.subplots(3, 1, sharex=True, sharey=True)
     _line(first, deep.measured, "measured", "-", "tab:blue")
     _line(first, deep.predicted, "predicted", ":", "tab:blue")
     first.set_title("Figure 1: measured and predicted bandwidth, maxd 6")
@@ -31,15 +29,15 @@ def draw(outcomes: dict[str, Outcome], where: str, folder: Path) -> None:
         _line(axes, ours.measured, "headway, paced", "-", "tab:green")
         axes.axhline(BOUND_BYTES_PER_S / 1000, color="black", linewidth=0.8, label="bound")
         axes.set_ylabel("KB/s")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.2 * max(max(outcome.measured[:DRAWN_S]) for outcome in outcomes.values()) / 1000)
         axes.legend(loc="upper right", fontsize=8, ncols=4)
     third.set_xlabel(f"seconds ({where})")
     figure.savefig(folder / f"figures-{where}.png", dpi=110)
-    plt.close(figure)
 
 
 def _line(axes: Axes, values: list[float], label: str, style: str, colour: str) -> None:
-    axes.plot(range(1, len(values) + 1), [v / 1000 for v in values], style, label=label, color=colour, lw=1.4)
+    drawn = [value / 1000 for value in values[:DRAWN_S]]
+    axes.plot(range(1, len(drawn) + 1), drawn, style, label=label, color=colour, lw=1.4)
 
 
 def write_samples(outcomes: list[Outcome], path: Path) -> None:

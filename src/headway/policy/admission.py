@@ -14,7 +14,7 @@ from headway.units import BytesPerSecond, Instant, Seconds
 
 Id = TypeVar("Id", bound=Hashable)
 
-PATIENCE_S = Seconds(10.0)
+PATIENCE_S = Seconds(30.0)
 
 
 class Admission(Generic[Id]):
