@@ -243,6 +243,17 @@ def test_equal_contents_in_other_octets_are_kept_in_full(tmp_path):
     ]
 
 
+def test_a_copy_of_what_is_not_committed_yet_is_a_revisit_too(tmp_path):
+    (tmp_path / "archive").mkdir()
+    archive = WarcArchive(tmp_path, payload_digest_of=lambda _: None)
+    archive.write(make_response(), digest="content")
+    refers_to = Original("http://www.example.org/p", 1763251446.204475)
+    archive.write(make_response(), digest="content", revisit_of=refers_to)
+    archive.close()
+    kinds = [kind for kind, *_ in records_of(tmp_path) if kind != "request"]
+    assert kinds == ["warcinfo", "response", "revisit"]
+
+
 def test_files_are_turned_over_at_their_size(tmp_path):
     (tmp_path / "archive").mkdir()
     archive = WarcArchive(tmp_path, max_file_bytes=3000)

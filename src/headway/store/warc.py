@@ -23,6 +23,7 @@ ARCHIVE_FOLDER = "archive"
 WARC_PATTERN = "headway-*.warc.gz"
 _DEFAULT_FILE_BYTES = 10**9
 _NOTES_KEPT = 100_000
+_RECENT_KEPT = 10_000
 
 
 class WarcArchive:
@@ -55,6 +56,8 @@ class WarcArchive:
         self._name = ""
         self._lengths: dict[str, int] = {}
         self._notes: OrderedDict[tuple[str, int], CaptureNote] = OrderedDict()
+        self._recent_payloads: OrderedDict[str, str] = OrderedDict()
+        """By the crawl's digest: what the store cannot know before its next commit."""
 
     def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
         file = self._open_file(response.requested_at)
@@ -77,6 +80,10 @@ class WarcArchive:
         if response.request_head:
             file.append(_request_record(response, record_id, date, target))
         self._note(capture, CaptureNote(response.requested_at, payload_digest, record_type))
+        if record_type == "response" and digest:
+            self._recent_payloads.setdefault(digest, payload_digest)
+            if len(self._recent_payloads) > _RECENT_KEPT:
+                self._recent_payloads.popitem(last=False)
         return capture
 
     def notes_of(self, captures: Iterable[Capture]) -> dict[tuple[str, int], CaptureNote]:
@@ -103,7 +110,10 @@ class WarcArchive:
     def _same_payload(self, response: Response, digest: str, payload_digest: str) -> bool:
         if not response.payload or not response.head:
             return False
-        return self._payload_digest_of is None or self._payload_digest_of(digest) == payload_digest
+        if self._payload_digest_of is None:
+            return True
+        kept = self._recent_payloads.get(digest) or self._payload_digest_of(digest)
+        return kept == payload_digest
 
     def _open_file(self, now: Instant) -> AppendFile:
         if self._file is not None and self._file.length_bytes >= self._max_file_bytes:
