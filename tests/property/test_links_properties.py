@@ -42,13 +42,17 @@ BODIES = st.lists(
 
 
 @given(BODIES)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_scanner_and_the_tree_find_the_same_links(body: str) -> None:
     text = f"<!DOCTYPE html><html><head><title>t</title></head><body>{body}"
-    assert interpret(scan(text), "headway") == interpret(tree_elements(text), "headway")
+    scanned, built = interpret(scan(text), "headway"), interpret(tree_elements(text), "headway")
+    # A tree repeats an unclosed A element in every block that follows it.
+    scanned.links, built.links = list(dict.fromkeys(scanned.links)), list(dict.fromkeys(built.links))
+    assert scanned == built
 
 
 @given(st.text(alphabet="<>!-/ ='\"&;#axlinkmetahrefscript \n\0é", max_size=200))
+@settings(deadline=None)
 def test_soup_is_read_without_an_exception(text: str) -> None:
     assert isinstance(interpret(scan(text), "headway"), Markup)
     assert isinstance(read(text, "headway"), Markup)
@@ -81,6 +85,7 @@ BITS = st.sampled_from(
     st.lists(st.tuples(NAMES_OF_HEADERS, LATIN), max_size=6),
     st.binary(max_size=200) | st.lists(BITS, max_size=20).map(b"".join),
 )
+@settings(deadline=None)
 def test_whatever_a_server_sends_is_parsed(status: int, headers: list[tuple[str, str]], body: bytes) -> None:
     assert PAGE is not None
     response = Response(Kind.FETCHED, PAGE.url, Instant(0.0), Seconds(0.0), status, tuple(headers), body=body)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.model.outcome import Kind, Outcome
@@ -37,6 +37,7 @@ RETRIES = st.builds(
 
 
 @given(POLITENESS, OUTCOMES, st.integers(0, 200), st.integers(0, 10**6), st.none() | LENGTHS)
+@settings(deadline=None)
 def test_a_site_is_never_free_before_its_pause_unless_the_connection_goes_on(
     politeness: Politeness, outcome: Outcome, pages: int, failures: int, delay_s: Seconds | None
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_site_is_never_free_before_its_pause_unless_the_connection_goes_on(
 
 
 @given(POLITENESS, st.integers(1, 100))
+@settings(deadline=None)
 def test_more_failures_in_a_row_never_shorten_the_wait(politeness: Politeness, failures: int) -> None:
     outcome = Outcome(Kind.SERVER_ERROR, 500)
     first = politeness.free_at(Instant(0.0), outcome, 1, failures)
@@ -59,6 +61,7 @@ def test_more_failures_in_a_row_never_shorten_the_wait(politeness: Politeness, f
 
 
 @given(RETRIES, OUTCOMES)
+@settings(deadline=None)
 def test_a_page_is_asked_for_at_most_max_attempts_times(policy: RetryPolicy, outcome: Outcome) -> None:
     now, attempt = Instant(0.0), 0
     while isinstance(verdict := policy.decide(now, outcome, attempt), Retry):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.fetch.robots import judge, rules_from_text
@@ -30,6 +30,7 @@ PATHS = st.sampled_from(["/", "/a", "/ab", "/a/b?c", "/%c3%a9", "/x"])
 
 
 @given(st.binary(max_size=500), st.text(max_size=30), st.text(max_size=50), st.integers(0, 999))
+@settings(deadline=None)
 def test_garbage_never_raises(body: bytes, user_agent: str, url: str, status: int) -> None:
     rules = judge(status, body, user_agent)
     if rules is not None:
@@ -38,6 +39,7 @@ def test_garbage_never_raises(body: bytes, user_agent: str, url: str, status: in
 
 
 @given(LINES, PATHS)
+@settings(deadline=None)
 def test_files_that_look_like_one_never_raise(lines: list[str], path: str) -> None:
     rules = rules_from_text("\n".join(lines), "us/1.0")
     assert rules.allows("http://h" + path) in {True, False}
@@ -45,6 +47,7 @@ def test_files_that_look_like_one_never_raise(lines: list[str], path: str) -> No
 
 
 @given(LINES, PATHS)
+@settings(deadline=None)
 def test_groups_for_others_do_not_change_what_we_may(lines: list[str], path: str) -> None:
     text = "\n".join(lines)
     others = "\n\nUser-agent: usher\nUser-agent: busy\nDisallow: /\nCrawl-delay: 99\n"
@@ -57,6 +60,7 @@ def test_groups_for_others_do_not_change_what_we_may(lines: list[str], path: str
 
 
 @given(LINES, PATHS)
+@settings(deadline=None)
 def test_a_longer_rule_overrules_all_that_was_said(lines: list[str], path: str) -> None:
     text = "User-agent: us\n" + "\n".join(line for line in lines if len(line) < 60)
     longest = path + "*" * 300

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headway.parse.url import canonical, page_of, pages_of
@@ -22,6 +22,7 @@ BASE = "http://www.example.org/a/b.html?c"
 
 
 @given(HREFS)
+@settings(deadline=None)
 @example("http://h/%%36%36")
 @example("http://a..//")
 @example("http://h../?")
@@ -33,6 +34,7 @@ def test_canonical_is_canonical(href: str) -> None:
 
 
 @given(HREFS)
+@settings(deadline=None)
 def test_a_canonical_url_is_plain_ascii_without_fragment_or_credentials(href: str) -> None:
     page = page_of(href, BASE)
     if page is None:
@@ -52,6 +54,7 @@ def test_a_canonical_url_is_plain_ascii_without_fragment_or_credentials(href: st
 
 
 @given(st.lists(HREFS, max_size=20), st.integers(0, 100))
+@settings(deadline=None)
 def test_links_in_bulk_are_the_links_one_by_one(hrefs: list[str], depth: int) -> None:
     one_by_one = [page_of(href, BASE, depth) for href in hrefs]
     expected = list(dict.fromkeys(page for page in one_by_one if page is not None))
@@ -59,6 +62,7 @@ def test_links_in_bulk_are_the_links_one_by_one(hrefs: list[str], depth: int) ->
 
 
 @given(st.text(alphabet=st.characters(), max_size=30), st.text(alphabet=st.characters(), max_size=30))
+@settings(deadline=None)
 def test_nothing_raises(href: str, base: str) -> None:
     page_of(href)
     page_of(href, base)

@@ -42,6 +42,8 @@ def test_follows_the_whatwg_rules(href: str, expected: str) -> None:
         ("http://h/%%36%36", "http://h/%2566"),
         ("http://h/x?a[]=1&b={2}|3^4`", "http://h/x?a%5B%5D=1&b=%7B2%7D%7C3%5E4%60"),
         ("http://h/x?", "http://h/x"),
+        ("http://h/x??", "http://h/x??"),
+        ("http://h/x #y", "http://h/x%20"),
         ("http://h.example./x", "http://h.example/x"),
         ("http://h.example..:8080/x", "http://h.example:8080/x"),
         ("http://h//a///b", "http://h//a///b"),
@@ -50,6 +52,7 @@ def test_follows_the_whatwg_rules(href: str, expected: str) -> None:
 )
 def test_adds_only_changes_that_no_server_can_see(href: str, expected: str) -> None:
     assert canonical(href) == expected
+    assert [page.url for page in pages_of([href], "http://h/y", 0).pages] == [expected]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ LONGEST_HREF = 65_536
 _SCHEMES = ("http://", "https://")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # What WHATWG lets stand in a path or query although a URI may not contain it, and every percent sign.
-_UNTIDY = re.compile(r"[%|^`{}\[\]\\]")
+_UNTIDY = re.compile(r"[#%|^`{}\[\]\\]")
 _TIDY_ME = re.compile(r"%([0-9A-Fa-f]{2})?|[|^`{}\[\]\\]")
 _KEY_BITS_OF_URL = 48
 _URL_MASK = (1 << _KEY_BITS_OF_URL) - 1
@@ -74,7 +74,11 @@ def pages_of(hrefs: Iterable[str], base: str, depth: int, charset: str = "utf-8"
     known_hrefs: set[str] = set()
     known_urls: set[str] = set()
     for written in hrefs:
-        href = written[: written.index("#")] if "#" in written else written
+        href = written
+        if "#" in written:
+            href = written[: written.index("#")]
+            if href[-1:] <= " ":
+                href = written  # a space before a fragment is part of the path, one at the end is not
         if href in known_hrefs:
             continue
         known_hrefs.add(href)
@@ -124,7 +128,9 @@ def _site_and_url(parsed: can_ada.URL) -> tuple[Site, str] | None:
     url, site = parsed.href, Site(parsed.origin)
     if _UNTIDY.search(url, len(site)):
         url = site + _TIDY_ME.sub(_tidied, url[len(site) :])
-    return site, url.removesuffix("?")
+    if url.find("?") == len(url) - 1:
+        url = url[:-1]
+    return site, url
 
 
 def _without_final_dots(parsed: can_ada.URL, host: str) -> tuple[Site, str] | None:
