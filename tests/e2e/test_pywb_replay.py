@@ -1,0 +1,145 @@
+"""A run folder is a pywb collection as it stands: pages, compressed ones, copies and redirects replay.
+
+Needs a Python that has pywb, named by HEADWAY_PYWB_PYTHON; pywb wants old libraries of its own, so it never
+shares our environment. `python3 -m venv DIR && DIR/bin/pip install pywb` makes one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.model.command import PageState, SaveSettled
+from headway.model.outcome import Kind, Outcome
+from headway.model.page import Page
+from headway.ports import Response
+from headway.store.runfolder import RunFolder
+
+PYWB_PYTHON = os.environ.get("HEADWAY_PYWB_PYTHON", "")
+SITE = "http://www.example.org"
+NOW = 1_763_251_446.5
+TEXT = b"<html><body>" + b"the same words again and again " * 40 + b"</body></html>"
+
+pytestmark = pytest.mark.skipif(
+    not PYWB_PYTHON, reason="set HEADWAY_PYWB_PYTHON to a Python that has pywb to replay what we archived"
+)
+
+
+@pytest.fixture(scope="module")
+def replay_port(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pywb")
+    (root / "collections").mkdir()
+    _make_run(root / "run")
+    (root / "collections" / "run").symlink_to(root / "run")
+    port = _free_port()
+    program = "import sys; from pywb.apps.cli import wayback; wayback(sys.argv[1:])"
+    with (root / "pywb.log").open("wb") as log:
+        process = subprocess.Popen(
+            [Path(PYWB_PYTHON), "-c", program, "-p", str(port), "-b", "127.0.0.1", "-d", str(root)],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        _wait_for(port, process, root / "pywb.log")
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/plain", b"a plain page"),
+        ("/chunked", b"a page in chunks"),
+        ("/compressed", b"the same words again and again"),
+        ("/copy?b=2&a=1", b"the same words again and again"),
+        ("/same-but-not-compressed", b"the same words again and again"),
+    ],
+)
+def test_what_was_archived_is_replayed(replay_port, path, words):
+    status, _, body = _ask(replay_port, path)
+    assert status == 200
+    assert words in body
+
+
+def test_a_redirect_is_replayed_as_one(replay_port):
+    status, headers, _ = _ask(replay_port, "/moved")
+    assert status == 302
+    assert headers["location"].endswith(SITE + "/plain")
+
+
+def test_what_was_not_archived_is_not_found(replay_port):
+    assert _ask(replay_port, "/never-seen")[0] == 404
+
+
+def _make_run(path):
+    with RunFolder.open(path, {}, NOW) as folder:
+        _capture(folder, 0, "/plain", b"<html><body>a plain page</body></html>")
+        _capture(folder, 1, "/chunked", b"<html><body>a page in chunks</body></html>", chunked=True)
+        _capture(folder, 2, "/compressed", TEXT, compressed=True, chunked=True)
+        _capture(folder, 3, "/copy?b=2&a=1", TEXT, compressed=True)
+        _capture(folder, 4, "/same-but-not-compressed", TEXT)
+        _capture(folder, 5, "/moved", b"", status=b"302 Found", extra=b"Location: /plain\r\n")
+        index = folder.write_index().read_text()
+    assert index.count("warc/revisit") == 1, "the copy is meant to be a revisit, the other one not"
+
+
+def _capture(folder, number, path, body, *, compressed=False, chunked=False, status=b"200 OK", extra=b""):
+    payload = gzip.compress(body, mtime=0) if compressed else body
+    head = b"HTTP/1.1 " + status + b"\r\nContent-Type: text/html\r\n" + extra
+    head += b"Content-Encoding: gzip\r\n" if compressed else b""
+    head += b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(payload)
+    url, digest, code = SITE + path, f"x:{hash(body)}", int(status[:3])
+    response = Response(
+        Kind.FETCHED,
+        url,
+        NOW + number,
+        0.1,
+        code,
+        request_head=b"GET %s HTTP/1.1\r\nHost: www.example.org\r\n\r\n" % path.encode(),
+        head=head + b"\r\n",
+        payload=payload,
+    )
+    where = folder.archive.write(response, digest=digest, revisit_of=folder.store.find_digest(digest))
+    outcome = Outcome(Kind.FETCHED, code, len(payload), 0.1, "text/html", len(body), digest)
+    page = Page(url, SITE, number)
+    folder.save([SaveSettled(page, outcome, PageState.DONE, 0, NOW + number, capture=where)])
+
+
+def _ask(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", f"/run/mp_/{SITE}{path}")
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, headers, answer.read()
+    finally:
+        connection.close()
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for(port, process, log):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    sys.stderr.write(log.read_text()[-2000:])
+    pytest.fail("pywb did not start")
