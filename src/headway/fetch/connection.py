@@ -53,6 +53,11 @@ class Connection(asyncio.BufferedProtocol):
     def reusable(self) -> bool:
         return not self._lost and self._reader is None
 
+    @property
+    def misfit(self) -> bool:
+        """Whether the next request had better go over a new connection."""
+        return self._meter.misfit
+
     def wire_bytes(self) -> int:
         """What has crossed towards us since this was last asked."""
         wire_bytes, self._wire_bytes = self._wire_bytes, 0

@@ -156,10 +156,12 @@ class Dialer:
     async def _connect_to(self, origin: Origin, site: Site, address: Address, port: int) -> Connection:
         loop = asyncio.get_running_loop()
         bounded = self._pacer.bounded
-        sock = new_socket(address.family, self._pacer.window_bytes(site) if bounded else None)
+        buffer_bytes = self._pacer.buffer_bytes(site) if bounded else None
+        handshake_bytes = _handshake_bytes(origin) if bounded else 0
+        sock = new_socket(address.family, buffer_bytes)
         try:
             await loop.sock_connect(sock, address.sockaddr(port))
-            meter = Meter(self._pacer, site, sock, charged_bytes=_handshake_bytes(origin) if bounded else 0)
+            meter = Meter(self._pacer, site, sock, buffer_bytes=buffer_bytes, charged_bytes=handshake_bytes)
             _transport, connection = await loop.create_connection(
                 lambda: Connection(origin, address.ip, meter, self._timeouts, self._scratch), sock=sock
             )

@@ -19,6 +19,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 _SMALL_LINK_BYTES_PER_S = 2_000_000
 _NO_CLAIM_SHARE = 0.01
+_MAX_CREDIT_S = 0.25
+_CREDIT_LASTS_S = 0.5
 
 
 class Ask(Generic[Key]):
@@ -55,7 +57,7 @@ class Grants(Generic[Key]):
         capacity_bytes_per_s: float,
         *,
         catch_up_s: float = 0.02,
-        peak_tolerance: float = 0.03,
+        peak_tolerance: float = 0.04,
         max_debt_s: float = 1.0,
         aim: float | None = None,
     ) -> None:
@@ -64,6 +66,9 @@ class Grants(Generic[Key]):
         self._fixed_aim = aim
         self._capacity = math.inf
         self._peak = PeakGuard(now, math.inf, peak_tolerance)
+        self._credit_bytes = 0.0
+        self._credit_until = now
+        """Bytes that were granted and did not come, to be granted again while the second is still young."""
         self._clear_at = now
         """The theoretical arrival time: when all that was granted will have had its time on the link."""
         self._virtual = 0.0
@@ -110,12 +115,11 @@ class Grants(Generic[Key]):
         if math.isinf(self._capacity):
             return math.inf
         flow = self._flows.get(key)
-        common = self._common_weight()
-        own = (flow.claim if flow is not None else self._claim(key)) or common
-        total = self._active_claims + common * self._active_without_claim
-        if flow is None or not flow.active:
-            total += own
-        return self._capacity * min(1.0, own / total)
+        claim = self._claim(key)
+        if claim:
+            return claim
+        newcomer = flow is None or not flow.active
+        return self._common_weight() * self._active_without_claim / (self._active_without_claim + newcomer)
 
     def enter(self, key: Key) -> None:
         """The site has something under way and counts among those that share the link."""
@@ -164,7 +168,9 @@ class Grants(Generic[Key]):
             if (flow := self._flows.get(key)) is not None:
                 flow.finish_tag = max(self._virtual, flow.finish_tag) + wire_bytes / self._weight(flow)
         else:
-            self._clear_at = max(moved, now - self._catch_up_s)
+            self._clear_at = max(moved, now)
+            if moved < now:
+                self._credit(now, (now - moved) * self._rate())
             if (flow := self._flows.get(key)) is not None:
                 self._peak.unbook(flow.last_slot, -wire_bytes)
             self._return_tag(key, -wire_bytes)
@@ -185,8 +191,7 @@ class Grants(Generic[Key]):
             wish.granted = True
             self._virtual = max(self._virtual, tag)
             if math.isfinite(self._capacity):
-                start = max(self._clear_at, now - self._catch_up_s)
-                self._clear_at = start + wish.cost_bytes / self._rate()
+                self._spend(now, wish.cost_bytes)
                 slot = self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
                 if (flow := self._flows.get(wish.key)) is not None:
                     flow.last_slot = slot
@@ -202,13 +207,27 @@ class Grants(Generic[Key]):
     def _may_grant(self, now: float, wish: Ask[Key]) -> bool:
         if math.isinf(self._capacity):
             return True
-        if not self._capacity or self._clear_at > now:
+        if not self._capacity or (self._clear_at > now and self._credit_left(now) < wish.cost_bytes):
             return False
         clear_at = self._peak.clear_at(now, now + wish.latency_s, wish.cost_bytes)
         if clear_at > now:
             self._blocked_until = clear_at
             return False
         return True
+
+    def _spend(self, now: float, cost_bytes: float) -> None:
+        if self._credit_left(now) >= cost_bytes:
+            self._credit_bytes -= cost_bytes
+        else:
+            self._clear_at = max(self._clear_at, now - self._catch_up_s) + cost_bytes / self._rate()
+
+    def _credit(self, now: float, unused_bytes: float) -> None:
+        most = _MAX_CREDIT_S * self._rate()
+        self._credit_bytes = min(self._credit_left(now) + unused_bytes, most)
+        self._credit_until = now + _CREDIT_LASTS_S
+
+    def _credit_left(self, now: float) -> float:
+        return self._credit_bytes if now < self._credit_until else 0.0
 
     def _rate(self) -> float:
         """A little under the bound where it is small: name look-ups and repeats cannot be counted here."""

@@ -148,7 +148,7 @@ class HttpFetcher:
         connection = self._idle.pop(site, None)
         if connection is None or not connection.reusable:
             return None
-        if connection.origin != target.origin:
+        if connection.origin != target.origin or connection.misfit:
             connection.abort()
             return None
         return connection

@@ -10,25 +10,42 @@ import socket
 
 from headway.fetch.grants import Ask
 from headway.fetch.pacer import OnGranted, Pacer
-from headway.fetch.wire import Wire, estimated_wire_bytes
+from headway.fetch.wire import (
+    DEFAULT_BUFFER_BYTES,
+    UNSCALED_BUFFER_BYTES,
+    Wire,
+    estimated_wire_bytes,
+    held_unread_bytes,
+)
 from headway.model.page import Site
 
-_CORRECT_EVERY_BYTES = 128 * 1024
 _TLS_FACTOR = 1.02
 _TLS_ALLOWANCE_BYTES = 64
 _UNLIMITED_BYTES = 1 << 62
-_RESIZE_WHEN_OFF_BY = 0.25
+_GROW_WHEN_OFF_BY = 1.25
+_SHRINK_WHEN_OFF_BY = 0.25
 
 
 class Meter:
     """An exchange calls `begin`, then `took` and `lacks` after each read, then `settle`."""
 
-    def __init__(self, pacer: Pacer, site: Site, sock: socket.socket, *, charged_bytes: float = 0.0) -> None:
+    def __init__(
+        self,
+        pacer: Pacer,
+        site: Site,
+        sock: socket.socket,
+        *,
+        buffer_bytes: int | None = None,
+        charged_bytes: float = 0.0,
+    ) -> None:
         self._pacer = pacer
         self._site = site
         self._book = pacer.book(site)
         self._wire = Wire(sock)
-        self._window_bytes = 0
+        self._scaled = buffer_bytes is None or buffer_bytes >= UNSCALED_BUFFER_BYTES
+        self._buffer_bytes = DEFAULT_BUFFER_BYTES if self._scaled else (buffer_bytes or 0)
+        self._buffer_wanted = self._buffer_bytes
+        self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
         self._entered = False
         self._since = 0.0
@@ -43,10 +60,20 @@ class Meter:
         self._sent_when_settled = 0
         self._wire_charged = charged_bytes
         self._reported = 0
+        self._learn_distance()
 
     @property
     def bounded(self) -> bool:
         return self._pacer.bounded
+
+    @property
+    def misfit(self) -> bool:
+        """Whether a new connection would serve better: a buffer shrinks badly, a small one grows badly."""
+        if not self._pacer.bounded:
+            return not self._scaled
+        wanted = self._pacer.buffer_bytes(self._site)
+        too_small = not self._scaled and wanted >= UNSCALED_BUFFER_BYTES
+        return too_small or wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes
 
     def begin(self, now: float) -> int:
         """How much of the answer must be granted before the request goes out."""
@@ -56,7 +83,7 @@ class Meter:
             return 0
         self._entered = True
         self._pacer.enter(self._site)
-        self._resize()
+        self._resize(self._better_buffer())
         return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
 
     def ask(self, stream_bytes: int, on_granted: OnGranted) -> bool:
@@ -90,9 +117,9 @@ class Meter:
         """What must be granted before the next read; so much of the answer is still to come, if known."""
         if not self._pacer.bounded:
             return 0
-        if self._read - self._read_when_settled >= _CORRECT_EVERY_BYTES:
+        if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
             self._compare(now, more_to_come=True)
-            self._resize()
+            self._buffer_wanted = self._better_buffer()
         remaining = _UNLIMITED_BYTES
         if remaining_bytes is not None:
             remaining = remaining_bytes
@@ -101,7 +128,8 @@ class Meter:
         ahead = max(0, self._granted - self._read)
         if ahead > self._window_bytes or ahead >= remaining:
             return 0
-        return min(self._window_bytes + self._pacer.chunk_bytes, remaining) - ahead
+        window_bytes = max(self._window_bytes, held_unread_bytes(self._buffer_wanted))
+        return min(window_bytes + self._pacer.chunk_bytes, remaining) - ahead
 
     def settle(self, now: float) -> int:
         """Nothing more is to come for now. Returns the wire bytes since the last time."""
@@ -122,6 +150,8 @@ class Meter:
         # A grant covers what comes next, also where more had come already than was granted before.
         self._granted = max(self._granted, self._read) + stream_bytes
         self._wire_charged += wire_bytes
+        if self._buffer_wanted != self._buffer_bytes:
+            self._resize(self._buffer_wanted)
 
     def _compare(self, now: float, *, more_to_come: bool) -> int:
         """Put the kernel's count in the place of our reckoning, and learn from the difference."""
@@ -152,8 +182,23 @@ class Meter:
         self._wire_charged = still_charged
         return wire_bytes
 
-    def _resize(self) -> None:
-        wanted = self._pacer.window_bytes(self._site)
-        if abs(wanted - self._window_bytes) > _RESIZE_WHEN_OFF_BY * self._window_bytes:
-            self._window_bytes = wanted
-            self._wire.set_window(wanted)
+    def _learn_distance(self) -> None:
+        crossed = self._wire.crossed()
+        if crossed is not None and crossed.round_trip_s is not None:
+            self._book.round_trip_s = crossed.round_trip_s
+
+    def _better_buffer(self) -> int:
+        """Larger as soon as it helps. Shrinking loses packets, so it is left to the next connection."""
+        wanted = self._pacer.buffer_bytes(self._site)
+        if not self._scaled:
+            wanted = min(wanted, UNSCALED_BUFFER_BYTES)
+        if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
+            return min(wanted, 2 * self._buffer_bytes)
+        return wanted if wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes else self._buffer_bytes
+
+    def _resize(self, buffer_bytes: int) -> None:
+        """A larger buffer lets more arrive at once, so between reads this waits for the grant."""
+        if buffer_bytes != self._buffer_bytes:
+            self._buffer_bytes = self._buffer_wanted = buffer_bytes
+            self._window_bytes = held_unread_bytes(buffer_bytes)
+            self._wire.set_buffer(buffer_bytes)

@@ -7,18 +7,17 @@ import math
 from collections.abc import Callable, Mapping
 
 from headway.fetch.grants import Ask, Grants
-from headway.fetch.wire import (
-    LARGEST_WINDOW_BYTES,
-    OVERHEAD_FACTOR,
-    SEGMENT_PAYLOAD_BYTES,
-    SMALLEST_WINDOW_BYTES,
-)
+from headway.fetch.wire import OVERHEAD_FACTOR, SEGMENT_PAYLOAD_BYTES, buffer_for
 from headway.model.page import Site
 
 _CHUNKS_PER_SECOND = 600
 _LARGEST_CHUNK_BYTES = 64 * 1024
+_CORRECT_EVERY_BYTES = 128 * 1024
 _UNKNOWN_PAGE_BYTES = 16 * 1024
-_UNKNOWN_ROUND_TRIP_S = 0.05
+_UNKNOWN_ROUND_TRIP_S = 0.02
+_FIRST_SHARE = 0.25  # begin small: a buffer grows more easily than it shrinks
+_GROWTH_WHEN_FREE = 3.0
+_GROWTH_WHEN_BUSY = 1.2
 _MAX_SITES = 8192
 
 OnGranted = Callable[[], None]
@@ -27,7 +26,14 @@ OnGranted = Callable[[], None]
 class SiteBook:
     """What the pacer has learned of a site; all of it are guesses that later measurements replace."""
 
-    __slots__ = ("overhead_factor", "page_bytes", "rate_bytes_per_s", "round_trip_s")
+    __slots__ = (
+        "at_once",
+        "overhead_factor",
+        "page_bytes",
+        "rate_bytes_per_s",
+        "round_trip_s",
+        "share_bytes_per_s",
+    )
 
     def __init__(self) -> None:
         self.page_bytes = float(_UNKNOWN_PAGE_BYTES)
@@ -37,6 +43,10 @@ class SiteBook:
         """Wire bytes for one byte of the TCP stream."""
         self.rate_bytes_per_s = 0.0
         """What it delivered lately while it was read."""
+        self.at_once = 0.0
+        """The part of its asks, of late, that did not have to wait."""
+        self.share_bytes_per_s: float | None = None
+        """Its part of the link, smoothed: the others come and go with every page."""
 
     def wire_bytes(self, stream_bytes: float) -> float:
         return stream_bytes * self.overhead_factor
@@ -57,6 +67,7 @@ class Pacer:
         self.bounded = False
         self.chunk_bytes = _LARGEST_CHUNK_BYTES
         """How much one grant lets arrive: about a six-hundredth of a second's worth, in whole segments."""
+        self.correct_every_bytes = _CORRECT_EVERY_BYTES
         self.received_bytes = 0
         self.sent_bytes = 0
         self.charge_uploads = charge_uploads
@@ -90,14 +101,18 @@ class Pacer:
             self._books[site] = book = SiteBook()
         return book
 
-    def window_bytes(self, site: Site) -> int:
-        """How much the site may have on its way: two round trips at the rate that it has or could have."""
+    def buffer_bytes(self, site: Site) -> int:
+        """The receive buffer with which the site can have its share, or the rate that it is lent."""
         book = self.book(site)
-        rate = max(self._running().share_bytes_per_s(site), 1.5 * book.rate_bytes_per_s)
-        in_flight = 2.5 * min(rate, self._capacity) * book.round_trip_s
-        if self.chunk_bytes > SEGMENT_PAYLOAD_BYTES:
-            in_flight += 2 * self.chunk_bytes
-        return int(min(max(in_flight, SMALLEST_WINDOW_BYTES), LARGEST_WINDOW_BYTES))
+        share = self._running().share_bytes_per_s(site)
+        smoothed = book.share_bytes_per_s
+        if smoothed is None or not math.isfinite(smoothed):
+            smoothed = _FIRST_SHARE * share
+        book.share_bytes_per_s = smoothed = smoothed + 0.2 * (share - smoothed)
+        # A site whose asks are granted at once is held back by its buffer alone, so it may be lent more.
+        growth = _GROWTH_WHEN_FREE if book.at_once > 0.5 else _GROWTH_WHEN_BUSY
+        rate = min(max(smoothed, growth * book.rate_bytes_per_s), self._capacity)
+        return buffer_for(1.25 * rate * book.round_trip_s + self.chunk_bytes)
 
     def enter(self, site: Site) -> None:
         self._running().enter(site)
@@ -107,15 +122,17 @@ class Pacer:
 
     def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
         """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
-        grants, now = self._running(), self._now()
-        wish = grants.ask(now, site, wire_bytes, self.book(site).round_trip_s)
+        grants, now, book = self._running(), self._now(), self.book(site)
+        wish = grants.ask(now, site, wire_bytes, book.round_trip_s)
         if not self._timer:
             for granted in grants.take(now):
                 if granted is not wish:
                     self._call(granted)
             if wish.granted:
+                book.at_once += 0.1 * (1.0 - book.at_once)
                 self._arm(now)
                 return None
+        book.at_once -= 0.1 * book.at_once
         self._callbacks[wish] = on_granted
         self._arm(now)
         return wish
@@ -160,6 +177,9 @@ class Pacer:
         self.bounded = math.isfinite(capacity_bytes_per_s)
         if self.bounded:
             segments = round(capacity_bytes_per_s / _CHUNKS_PER_SECOND / SEGMENT_PAYLOAD_BYTES)
+            self.correct_every_bytes = min(
+                max(int(capacity_bytes_per_s / 8), 11 * SEGMENT_PAYLOAD_BYTES), _CORRECT_EVERY_BYTES
+            )
             self.chunk_bytes = min(max(1, segments) * SEGMENT_PAYLOAD_BYTES, _LARGEST_CHUNK_BYTES)
 
     def _running(self) -> Grants[Site]:

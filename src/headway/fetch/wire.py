@@ -1,4 +1,4 @@
-"""What a socket knows and can be told: bytes that have crossed the link, and how many may be on their way.
+"""What a socket knows and can be told: bytes that crossed the link, and how many may be on their way.
 
 Linux tells the first in TCP_INFO; elsewhere they are reckoned from the payload. The second is the receive
 buffer: the kernel lets a server fill it whether or not anybody reads.
@@ -18,8 +18,11 @@ TCP_BYTES = 20 + 12  # with the timestamp option, which nearly everybody uses
 SEGMENT_PAYLOAD_BYTES = 1448
 SEGMENT_OVERHEAD_V4 = ETHERNET_BYTES + 20 + TCP_BYTES
 SEGMENT_OVERHEAD_V6 = ETHERNET_BYTES + 40 + TCP_BYTES
-SMALLEST_WINDOW_BYTES = 3 * SEGMENT_PAYLOAD_BYTES
-LARGEST_WINDOW_BYTES = 4 * 1024 * 1024
+SMALLEST_BUFFER_BYTES = 4608
+LARGEST_BUFFER_BYTES = 4 * 1024 * 1024
+DEFAULT_BUFFER_BYTES = 128 * 1024
+UNSCALED_BUFFER_BYTES = 80 * 1024
+"""A socket that was connected with less than this can never have more than 64 KB on its way."""
 OVERHEAD_FACTOR = (SEGMENT_PAYLOAD_BYTES + SEGMENT_OVERHEAD_V4) / SEGMENT_PAYLOAD_BYTES
 
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
@@ -29,8 +32,11 @@ _TCP_MAXSEG = getattr(socket, "TCP_MAXSEG", None)
 _COUNTERS = struct.Struct("@QQIIII")
 _COUNTERS_AT = 120
 _TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
-# The kernel doubles what SO_RCVBUF asks for and spends about a tenth of it on its own records.
-_BUFFER_HOLDS = 1.8
+# Measured: the kernel doubles what SO_RCVBUF asks for, counts its own records against it, keeps this part of
+# it on its way, takes in that much unread, and drops packets when it offers more than the last part at once.
+_BUFFER_FLOWS = 0.8
+_BUFFER_HOLDS = 1.3
+_BUFFER_OFFERS = 0.55
 _NEVER_MEASURED_US = 0xFFFFFFFF
 
 
@@ -61,42 +67,49 @@ class Wire:
             return None
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
-            acked, received, segments_out, segments_in, _, min_rtt_us = _COUNTERS.unpack_from(
-                info, _COUNTERS_AT
-            )
+            counters = _COUNTERS.unpack_from(info, _COUNTERS_AT)
         except (OSError, struct.error):
             return None
+        acked, received, segments_out, segments_in, _, min_rtt_us = counters
         overhead = self._overhead_bytes
         round_trip_s = min_rtt_us / 1e6 if 0 < min_rtt_us < _NEVER_MEASURED_US else None
         return Crossed(
             received, received + overhead * segments_in, acked + overhead * segments_out, round_trip_s
         )
 
-    def set_window(self, window_bytes: int) -> None:
-        set_window(self._sock, window_bytes)
+    def set_buffer(self, buffer_bytes: int) -> None:
+        set_buffer(self._sock, buffer_bytes)
 
 
-def new_socket(family: socket.AddressFamily, window_bytes: int | None) -> socket.socket:
-    """A socket to connect with. A window must be set now: what was once offered cannot be taken back."""
+def buffer_for(flowing_bytes: float) -> int:
+    """The SO_RCVBUF with which so much can be on its way at any time."""
+    return int(min(max(flowing_bytes / _BUFFER_FLOWS, SMALLEST_BUFFER_BYTES), LARGEST_BUFFER_BYTES))
+
+
+def held_unread_bytes(buffer_bytes: int) -> int:
+    """How much may arrive while nobody reads."""
+    return int(_BUFFER_HOLDS * buffer_bytes)
+
+
+def new_socket(family: socket.AddressFamily, buffer_bytes: int | None) -> socket.socket:
+    """A socket to connect with. A small buffer is set now: what was once offered cannot be taken back."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if window_bytes is not None:
-        set_window(sock, window_bytes)
-        if _TCP_MAXSEG is not None and window_bytes < 256 * 1024:
+    if buffer_bytes is not None and buffer_bytes < UNSCALED_BUFFER_BYTES:
+        set_buffer(sock, buffer_bytes)
+        if _TCP_MAXSEG is not None:
             # On a link of large packets a small window would hold less than one, and wait for timers.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, _TCP_MAXSEG, SEGMENT_PAYLOAD_BYTES + 12)
     return sock
 
 
-def set_window(sock: socket.socket, window_bytes: int) -> None:
-    """Let about this much arrive unread."""
-    buffer_bytes = 4096 if window_bytes <= SMALLEST_WINDOW_BYTES else round(window_bytes / _BUFFER_HOLDS)
+def set_buffer(sock: socket.socket, buffer_bytes: int) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         if _TCP_WINDOW_CLAMP is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, _TCP_WINDOW_CLAMP, window_bytes)
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_WINDOW_CLAMP, int(_BUFFER_OFFERS * buffer_bytes))
 
 
 def estimated_wire_bytes(stream_bytes: int) -> int:
