@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0.dev0"
-__all__ = ["HeadwayError", "Page", "Plan", "Task", "crawl"]
+from headway.version import __version__
+
+__all__ = ["HeadwayError", "Page", "Plan", "Task", "__version__", "crawl"]
 
 if TYPE_CHECKING:
     from headway.app.library import Page, Plan, Task, crawl

@@ -15,6 +15,7 @@ from headway.app.view import View, view_of
 from headway.config.job import Job
 from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
+from headway.crawl.steward import Steward
 from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
@@ -25,6 +26,8 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
 from headway.policy.politeness import Politeness
 from headway.policy.retry import RetryPolicy
@@ -176,19 +179,24 @@ class _Meter:
 
 def build_machine(job: Job) -> Crawl:
     crawl = job.file.crawl
+    politeness = Politeness(
+        interval_s=job.interval_s,
+        pages_per_connection=crawl.pages_per_connection,
+        backoff_s=job.backoff_s,
+    )
+    # Without a bound and without deadlines there is nothing to share out and nothing to foresee.
+    is_planned = job.is_bounded or any(wish.deadline is not None for wish in job.sites)
+    allocator = Allocator(Objective(crawl.objective))
     return Crawl(
         ordering=make_ordering(job.strategy),
         scope=job.scope,
-        politeness=Politeness(
-            interval_s=job.interval_s,
-            pages_per_connection=crawl.pages_per_connection,
-            backoff_s=job.backoff_s,
-        ),
+        politeness=politeness,
         retry=RetryPolicy(max_attempts=crawl.max_attempts, penalty_s=job.retry_penalty_s),
         max_connections=crawl.max_connections,
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
         timetable=job.timetable,
+        steward=Steward(allocator, politeness) if is_planned else None,
     )
 
 

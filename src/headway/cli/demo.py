@@ -16,7 +16,7 @@ from headway.cli.frame import stderr
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.errors import HeadwayError
-from headway.testing.demoweb import Served, ServedProcess, design_web
+from headway.testing.demoweb import Scope, Served, ServedProcess, design_web
 
 DEADLINES = {
     "gazette": "14 s",
@@ -27,6 +27,7 @@ DEADLINES = {
     "workshop": "60 s",
 }
 """The others are wanted at no particular time."""
+_MAX_DEPTH = 8
 
 
 @click.command("demo")
@@ -65,8 +66,9 @@ def demo_command(
         _make_room(out)
         job = demo_job(served, bandwidth)
         if not quiet:
+            pages = len(served.reachable(Scope(max_depth=_MAX_DEPTH, redirects_cost_depth=False)))
             stderr().print(
-                f"Serving {len(served.sites)} sites with {len(served.reachable())} pages on loopback ports, "
+                f"Serving {len(served.sites)} sites with {pages} pages on loopback ports, "
                 f"and crawling them within {bandwidth}."
             )
         return run_job(job, out, as_json=as_json, quiet=quiet)
@@ -86,7 +88,7 @@ def demo_job(served: Served, bandwidth: str) -> Job:
             "allow_private": True,
             "retry_penalty": "1 s",
             "backoff": "500 ms",
-            "scope": {"max_depth": 8},
+            "scope": {"max_depth": _MAX_DEPTH},
             "timeouts": {"first_byte": "3 s", "idle": "3 s"},
         },
         "site": sites,

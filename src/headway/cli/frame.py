@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from headway import __version__
 from headway.errors import HeadwayError
+from headway.version import __version__
 
 INTERRUPTED = 11
 DEADLINES_MISSED = 3

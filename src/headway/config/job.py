@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import zoneinfo
 from collections.abc import Callable
 from pathlib import Path as FilePath
@@ -77,6 +78,12 @@ class Job(msgspec.Struct, frozen=True):
             )
             for wish in self.sites
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound at any hour."""
+        rates = [entry.rate_bytes_per_s for entry in self.timetable.entries]
+        return any(math.isfinite(rate) for rate in (self.timetable.usual_bytes_per_s, *rates))
 
     def seeds(self) -> tuple[Page, ...]:
         return tuple(page for wish in self.sites for page in wish.seeds)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from headway import __version__
+from headway.version import __version__
 
 DEFAULT_USER_AGENT = f"headway/{__version__} (+https://headway.example/bot)"
 DEFAULT_TYPES = (

@@ -12,6 +12,7 @@ from headway.model.snapshot import SiteRecord
 from headway.model.task import Task
 from headway.units import FOREVER, Instant
 
+_LINKS_FADE = 0.98
 _NEVER = Instant(-FOREVER)
 
 
@@ -19,6 +20,7 @@ class SiteBook:
     """One site: its task, its manners and its sums. Only the machine writes in it."""
 
     __slots__ = (
+        "answers",
         "content_bytes",
         "done",
         "ended_at",
@@ -26,10 +28,15 @@ class SiteBook:
         "failed",
         "failures_in_a_row",
         "in_flight",
+        "links_new",
+        "links_seen",
         "pages_on_connection",
+        "peer",
         "robots_attempts",
         "robots_expires_at",
+        "robots_hops",
         "robots_unreachable",
+        "robots_url",
         "rules",
         "started_at",
         "task",
@@ -42,10 +49,14 @@ class SiteBook:
         self.done = 0
         self.failed = 0
         self.excluded = 0
+        self.answers = 0
         self.in_flight = 0
         self.wire_bytes = 0
         self.content_bytes = 0
         self.transfer_s = 0.0
+        self.links_seen = 0.0
+        self.links_new = 0.0
+        self.peer = ""
         self.started_at: Instant | None = None
         self.ended_at: Instant | None = None
         self.failures_in_a_row = 0
@@ -53,6 +64,8 @@ class SiteBook:
         self.rules: RobotsRules | None = None
         self.robots_expires_at = _NEVER
         self.robots_attempts = 0
+        self.robots_url = f"{task.site}/robots.txt"
+        self.robots_hops = 0
         self.robots_unreachable = False
 
     @property
@@ -71,14 +84,21 @@ class SiteBook:
         self.wire_bytes, self.content_bytes = record.wire_bytes, record.content_bytes
         self.started_at, self.ended_at = record.started_at, record.ended_at
         self.failures_in_a_row = record.failures_in_a_row
+        self.answers = record.done + record.failed
 
     def count_answer(self, now: Instant, outcome: Outcome) -> None:
         """Bytes and time count whether or not the page is kept: the link has carried them."""
         self.wire_bytes += outcome.wire_bytes
         self.content_bytes += outcome.content_bytes
         self.transfer_s += outcome.duration_s
-        if self.started_at is None and outcome.duration_s > 0:
+        self.answers += 1
+        if self.started_at is None:
             self.started_at = Instant(now - outcome.duration_s)
+
+    def count_links(self, seen: int, new: int) -> None:
+        """Links of one page to pages of this site. Old ones fade: coverage is about the crawl's edge."""
+        self.links_seen = self.links_seen * _LINKS_FADE + seen
+        self.links_new = self.links_new * _LINKS_FADE + new
 
     def count_state(self, state: PageState) -> None:
         if state is PageState.DONE:
@@ -112,7 +132,8 @@ class Ledger:
         return book if book is not None else self.open(Task(site))
 
     def count(self, now: Instant, book: SiteBook, outcome: Outcome, state: PageState) -> None:
-        book.count_answer(now, outcome)
+        if outcome.duration_s:
+            book.count_answer(now, outcome)
         book.count_state(state)
         self.outcomes[outcome.kind] += 1
         self.wire_bytes += outcome.wire_bytes

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from headway.crawl.leases import Leases
 from headway.crawl.ledger import Ledger, SiteBook
+from headway.crawl.steward import Steward
 from headway.frontier.frontier import Frontier
 from headway.frontier.room import Room, Waiting
 from headway.frontier.seen import SeenSet
@@ -24,6 +25,7 @@ from headway.model.command import (
     SaveSite,
     SaveTasks,
     SetCapacity,
+    SetRates,
     WakeAt,
 )
 from headway.model.event import (
@@ -39,6 +41,7 @@ from headway.model.event import (
 from headway.model.outcome import SUCCESS, Capture, Kind, Outcome
 from headway.model.page import Lease, Page, Site
 from headway.policy.ordering.base import Ordering
+from headway.policy.ordering.deadline import Deadline
 from headway.policy.politeness import Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
 from headway.policy.scope import Scope
@@ -46,6 +49,7 @@ from headway.policy.timetable import Timetable
 from headway.units import FOREVER, UNBOUNDED, Instant, Seconds
 
 _NO_BOUND = Timetable(UNBOUNDED)
+_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
 
 
@@ -63,6 +67,7 @@ class Crawl:
         lease_s: Seconds,
         asks_robots: bool = True,
         timetable: Timetable = _NO_BOUND,
+        steward: Steward | None = None,
     ) -> None:
         self.ledger = Ledger()
         self.frontier = Frontier(ordering)
@@ -79,6 +84,9 @@ class Crawl:
         self._usual_timetable = self._timetable = timetable
         self.capacity_bytes_per_s = UNBOUNDED
         self._capacity_until = Instant(-FOREVER)
+        self.steward = steward
+        if steward is not None and isinstance(ordering, Deadline):
+            ordering.follow(lambda site: steward.latest_start_of(self.ledger.book(site), self.frontier))
         self._begun = False
         self._draining = False
         self._finished = False
@@ -101,6 +109,7 @@ class Crawl:
                 self._commands.append(SaveTasks(tasks))
                 self._found(now, pages)
                 self._begun = True
+                self._disturb(now)
             case Restored():
                 self._restore(event)
             case Draining():
@@ -115,6 +124,7 @@ class Crawl:
         for lease in self.leases.expired(now):
             self._settle(now, lease, _LEASE_EXPIRED)
         if self._begun:
+            self._allocate(now)
             self._hand_out(now)
             self._look_ahead(now)
         return self._commands
@@ -139,9 +149,9 @@ class Crawl:
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
 
-    def _found(self, now: Instant, pages: Sequence[Page]) -> None:
+    def _found(self, now: Instant, pages: Sequence[Page], source: SiteBook | None = None) -> None:
         """Queue what is new and in scope; what is new and out of scope is counted, never asked for."""
-        welcome = []
+        welcome: list[Page] = []
         for position in self.seen.add_all([page.key for page in pages]):
             page = pages[position]
             exclusion = self._scope.judge(page)
@@ -152,6 +162,10 @@ class Crawl:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion))
         if welcome:
             self._commands.append(SaveFound(tuple(welcome)))
+        if source is not None and pages:
+            site = source.site
+            own = sum(page.site == site for page in pages)
+            source.count_links(own, sum(page.site == site for page in welcome))
 
     def _page_settled(self, now: Instant, event: PageSettled) -> None:
         lease = self.leases.settle(event.lease.number)
@@ -183,7 +197,7 @@ class Crawl:
         self._commands.append(
             SaveSettled(page, outcome, state, lease.attempt, now, retry_at, capture, tuple(links))
         )
-        self._found(now, links)
+        self._found(now, links, book)
         self._answered(now, book, outcome)
 
     def _robots_settled(self, now: Instant, event: RobotsSettled) -> None:
@@ -194,7 +208,10 @@ class Crawl:
         book.count_answer(now, event.outcome)
         self.ledger.wire_bytes += event.outcome.wire_bytes
         text: str | None = None
-        if event.rules is not None:
+        if event.leads_to is not None and book.robots_hops < _ROBOTS_REDIRECTS:
+            book.robots_url, book.robots_hops = event.leads_to, book.robots_hops + 1
+        elif event.rules is not None:
+            book.robots_url, book.robots_hops = f"{book.site}/robots.txt", 0
             book.rules, book.robots_expires_at, text = event.rules, event.expires_at, event.text
             book.robots_attempts, book.robots_unreachable = 0, False
         else:
@@ -224,7 +241,10 @@ class Crawl:
     def _close_if_over(
         self, now: Instant, book: SiteBook, free_at: Instant, robots_text: str | None = None
     ) -> None:
+        was_over = book.ended_at is not None
         book.ended_at = now if not self.frontier.room(book.site).waiting else None
+        if was_over != (book.ended_at is not None):
+            self._disturb(now)
         expires_at = book.robots_expires_at if robots_text is not None else None
         self._commands.append(
             SaveSite(book.site, free_at, book.failures_in_a_row, robots_text, expires_at, book.ended_at)
@@ -237,8 +257,23 @@ class Crawl:
         if capacity != self.capacity_bytes_per_s:
             self.capacity_bytes_per_s = capacity
             self._commands.append(SetCapacity(capacity))
+            self._disturb(now)
+
+    def _disturb(self, now: Instant) -> None:
+        if self.steward is not None:
+            self.steward.disturb(now)
 
     # -- orders -----------------------------------------------------------------------------------------
+
+    def _allocate(self, now: Instant) -> None:
+        """Share the link out anew when it is time to."""
+        steward = self.steward
+        if steward is None or now < steward.next_at or self._draining:
+            return
+        rates = steward.allocate(now, self.ledger, self.frontier, self._timetable)
+        if rates is not None:
+            self._commands.append(SetRates(rates))
+            self.frontier.sites_changed()
 
     def _hand_out(self, now: Instant) -> None:
         while not self._draining and self.in_flight < self._max_connections:
@@ -255,7 +290,7 @@ class Crawl:
         elif self._asks_robots and book.robots_expires_at <= now:
             self.frontier.occupy(room.site)
             self._asking_robots.add(room.site)
-            self._commands.append(FetchRobots(room.site))
+            self._commands.append(FetchRobots(room.site, book.robots_url))
         elif self._asks_robots and book.robots_unreachable:
             everyone = self.frontier.take_all(room.site)
             self._drop(now, book, everyone, Kind.ROBOTS_UNREACHABLE, PageState.FAILED)
@@ -298,6 +333,8 @@ class Crawl:
             return
         self._finished = False
         at = min(self.leases.next_expiry_at(), self._capacity_until)
+        if self.steward is not None and not self._draining:
+            at = min(at, self.steward.next_at)
         if not self._draining and self.in_flight < self._max_connections:
             at = min(at, self.frontier.next_ready_at(now))
         if at < self._wake_at:

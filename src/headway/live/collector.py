@@ -10,23 +10,19 @@ from collections.abc import Callable
 
 import msgspec
 
-from headway.fetch.robots import MAX_ROBOTS_BYTES, judge
+from headway.fetch.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
 from headway.live.classify import outcome_of
 from headway.live.driver import Fail, Settle
 from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
 from headway.model.event import PageSettled, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page, Site
-from headway.parse.document import Parsed, ParseOptions, parse
+from headway.model.page import Page
+from headway.parse.document import REDIRECT_STATUSES, Parsed, ParseOptions, parse
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
-from headway.units import Instant, Seconds
+from headway.units import Instant
 
-_ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
-_ROBOTS_REDIRECTS = 5
-_ARCHIVED = frozenset(
-    {Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED}
-)
+_ARCHIVED = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED})
 
 
 class Collected(msgspec.Struct, frozen=True):
@@ -130,29 +126,20 @@ class WebCollector:
     # -- robots.txt -------------------------------------------------------------------------------------
 
     async def _robots(self, command: FetchRobots, settle: Settle) -> None:
-        site = command.site
-        response = await self._robots_answer(site)
+        site, user_agent = command.site, self._user_agent
+        response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
         outcome = outcome_of(self._clock.now(), response, None, is_known=False)
-        rules = (
-            judge(response.status, response.body, self._user_agent) if response.kind is Kind.FETCHED else None
-        )
-        expires_at = Instant(self._clock.now() + _ROBOTS_LIFETIME_S)
-        text = response.body.decode("utf-8", "replace") if 200 <= response.status < 300 else ""
-        settle(RobotsSettled(site, rules, expires_at, outcome, text))
+        is_answer = response.kind is Kind.FETCHED
+        rules = judge(response.status, response.body, user_agent) if is_answer else None
+        expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
+        text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
+        settle(RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response)))
 
-    async def _robots_answer(self, site: Site) -> Response:
-        url = f"{site}/robots.txt"
-        for _ in range(_ROBOTS_REDIRECTS + 1):
-            response = await self._fetcher.fetch(Request(url, site, max_body_bytes=MAX_ROBOTS_BYTES))
-            location = response.header("location")
-            if (
-                response.kind is not Kind.FETCHED
-                or response.status not in {301, 302, 303, 307, 308}
-                or not location
-            ):
-                return response
-            target = page_of(location, base=url)
-            if target is None:
-                return response
-            url = target.url
-        return response
+
+def _leads_to(response: Response) -> str | None:
+    """Where a redirect of robots.txt leads. Too many of them in a row count as an answer without rules."""
+    location = response.header("location")
+    if response.status not in REDIRECT_STATUSES or not location:
+        return None
+    target = page_of(location, base=response.url)
+    return target.url if target is not None and target.url != response.url else None

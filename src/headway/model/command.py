@@ -20,6 +20,8 @@ class FetchPage(msgspec.Struct, frozen=True, gc=False):
 
 class FetchRobots(msgspec.Struct, frozen=True, gc=False):
     site: Site
+    url: str
+    """The site's own, or where that one leads."""
 
 
 class SetRates(msgspec.Struct, frozen=True):

@@ -36,13 +36,15 @@ class PageSettled(msgspec.Struct, frozen=True):
 
 
 class RobotsSettled(msgspec.Struct, frozen=True):
-    """robots.txt was fetched (or not: rules is None when it could not be had, which denies all)."""
+    """robots.txt was fetched (or not: rules is None when it could not be had, which denies all), or it
+    leads elsewhere, and is to be asked for there."""
 
     site: Site
     rules: RobotsRules | None
     expires_at: Instant
     outcome: Outcome
     text: str = ""
+    leads_to: str | None = None
 
 
 class CapacityChanged(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""How much data a site still holds, how fast it can be had, and how sure we are: the inputs of the allocation.
+"""How much data a site still holds, how fast it can be had, and how sure we are of it.
 
 What the user or an earlier crawl says counts at first and is believed less the more has been seen. Without it
 the size of a site is read off its links: the share of links that lead to pages already known is the share of
@@ -31,9 +31,9 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     fetched_bytes: int = 0
     """On the wire, failures and retries included: they use the link as well."""
     waiting_pages: int = 0
-    links_seen: int = 0
-    """Links to pages of the site, each as often as it was met."""
-    links_new: int = 0
+    links_seen: float = 0.0
+    """Links to pages of the site, each as often as it was met; older ones may count less."""
+    links_new: float = 0.0
     """Those of them that led to a page not known before."""
     sitemap_pages: int = 0
     given_bytes: Bytes | None = None
@@ -95,8 +95,8 @@ def cap_bytes_per_s(
 
 
 def fit_xi(downloads: Iterable[tuple[float, float, float]]) -> float:
-    """zhu2020's xi in t = xi * D / v, from past downloads of (D bytes, v bytes/s, t seconds): the least squares
-    line through the origin. 1 when there is nothing to learn from."""
+    """zhu2020's xi in t = xi * D / v, from past downloads as (D bytes, v bytes/s, t seconds): the least
+    squares line through the origin. 1 when there is nothing to learn from."""
     above = below = 0.0
     for data_bytes, rate_bytes_per_s, seconds in downloads:
         if data_bytes > 0 and rate_bytes_per_s > 0 and seconds > 0:

@@ -1,0 +1,134 @@
+"""The steward of the link: which site gets which share, when each will end, and which will be late.
+
+It turns the books into demands (data left, the most that the site can give, deadline, weight), lets the
+allocation decide, and says when to look again: when a share would change, or after a while, since what is
+known of the sites grows. Nothing here touches the link; the machine hands the shares on as an order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from headway.crawl.ledger import Ledger, SiteBook
+from headway.frontier.frontier import Frontier
+from headway.model.page import Site
+from headway.policy.allocation.allocator import Advice, Allocation, Allocator, SiteDemand, advise
+from headway.policy.allocation.capacity import Timetable as Capacity
+from headway.policy.estimate import Evidence, Remaining, cap_bytes_per_s, page_bytes, remaining_bytes
+from headway.policy.politeness import Politeness
+from headway.policy.timetable import Timetable
+from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
+
+_LOOK_AGAIN_S = 1.0
+_SITES_A_SECOND = 2000
+"""Looking at many sites takes time, so it is done less often: once a second for each so many."""
+_HORIZON_S = Seconds(14 * 86400.0)
+_NEW_SERVER = BytesPerSecond(1_000_000.0)
+_NEW_LATENCY_S = Seconds(0.1)
+_NOTHING = Allocation({}, FOREVER, {}, ())
+
+
+class Steward:
+    def __init__(self, allocator: Allocator, politeness: Politeness) -> None:
+        self._allocator = allocator
+        self._politeness = politeness
+        self._allocation = _NOTHING
+        self._demands: list[SiteDemand] = []
+        self._capacity: Capacity | None = None
+        self.next_at = Instant(-FOREVER)
+        """When to look again at the latest; `disturb` brings it forward."""
+
+    def disturb(self, now: Instant) -> None:
+        """Something has changed that shares hang on: a site came or ended, or the capacity did."""
+        self.next_at = now
+
+    def allocate(
+        self, now: Instant, ledger: Ledger, frontier: Frontier, timetable: Timetable
+    ) -> dict[Site, BytesPerSecond] | None:
+        """The shares from now on, or None when they stay as they are."""
+        before = self._allocation.rates
+        self._demands = list(self._demanded(ledger, frontier))
+        self._capacity = self._ahead(now, timetable)
+        pause_s = _LOOK_AGAIN_S * max(1.0, len(self._demands) / _SITES_A_SECOND)
+        self._allocation = self._allocator.decide(
+            now, self._demands, self._capacity, at_least_s=Seconds(pause_s / 10)
+        )
+        self.next_at = min(self._allocation.decide_again_at, Instant(now + pause_s))
+        return None if _alike(before, self._allocation.rates) else self._allocation.rates
+
+    @property
+    def late(self) -> tuple[Site, ...]:
+        """Sites that will miss their deadlines, as far as is known now."""
+        return self._allocation.late
+
+    def forecast_of(self, site: Site) -> Instant | None:
+        return self._allocation.forecast.get(site)
+
+    def advice(self, now: Instant) -> Advice | None:
+        """What would help the late ones."""
+        return None if self._capacity is None else advise(now, self._demands, self._capacity)
+
+    def latest_start_of(self, book: SiteBook, frontier: Frontier) -> Instant:
+        """The instant at which a site's remaining data needs all the time that is left to its deadline."""
+        if book.task.deadline_at is None:
+            return FOREVER
+        left = self.remaining(book, frontier).guarded()
+        return Instant(book.task.deadline_at - left / self._cap(book))
+
+    def remaining(self, book: SiteBook, frontier: Frontier) -> Remaining:
+        return remaining_bytes(self._evidence(book, frontier))
+
+    def _demanded(self, ledger: Ledger, frontier: Frontier) -> Iterator[SiteDemand]:
+        for room in frontier.rooms():
+            if not room.waiting and not room.busy:
+                continue
+            book = ledger.book(room.site)
+            evidence = self._evidence(book, frontier)
+            # A page under way is worth a page's bytes, even when none waits behind it.
+            left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
+            yield SiteDemand(room.site, left, book.task.deadline_at, self._cap(book), book.task.weight)
+
+    def _evidence(self, book: SiteBook, frontier: Frontier) -> Evidence:
+        task = book.task
+        return Evidence(
+            book.answers,
+            book.wire_bytes,
+            frontier.room(book.site).waiting,
+            book.links_seen,
+            book.links_new,
+            0,
+            task.expected_bytes,
+            task.max_pages,
+            task.max_bytes,
+        )
+
+    def _cap(self, book: SiteBook) -> BytesPerSecond:
+        """The most that the site can give: its own speed, less the pauses that manners ask for."""
+        size = book.wire_bytes / book.answers if book.answers else 0.0
+        if size and book.transfer_s:
+            rate, latency_s = BytesPerSecond(book.wire_bytes / book.transfer_s), Seconds(0.0)
+        else:
+            size, rate, latency_s = size or 30_000.0, _NEW_SERVER, _NEW_LATENCY_S
+        delay_s = book.rules.crawl_delay_s if book.rules is not None else None
+        cap = cap_bytes_per_s(
+            size,
+            pause_s=self._politeness.pause_s(delay_s),
+            pages_per_connection=1 if delay_s else self._politeness.pages_per_connection,
+            latency_s=latency_s,
+            server_rate_bytes_per_s=rate,
+        )
+        return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
+
+    def _ahead(self, now: Instant, timetable: Timetable) -> Capacity:
+        segments = timetable.segments(now, _HORIZON_S)
+        if math.isinf(segments[0][2]) and len(segments) == 1:
+            return Capacity.constant(math.inf)
+        return Capacity([(float(from_s), float(rate)) for from_s, _, rate in segments])
+
+
+def _alike(before: dict[Site, BytesPerSecond], after: dict[Site, BytesPerSecond]) -> bool:
+    """Whether two allocations differ by less than anybody would notice."""
+    if before.keys() != after.keys():
+        return False
+    return all(abs(after[site] - rate) <= 0.01 * rate for site, rate in before.items())
