@@ -25,9 +25,7 @@ def test_every_time_out_and_every_lost_connection_may_pass() -> None:
     assert {Kind.RESET, Kind.CONNECT, Kind.DNS, Kind.SERVER_ERROR, Kind.THROTTLED} <= PASSING
 
 
-@pytest.mark.parametrize(
-    "kind", [Kind.MISSING, Kind.REFUSED, Kind.TLS, Kind.PROTOCOL, Kind.TOO_LARGE, Kind.BOMB]
-)
+@pytest.mark.parametrize("kind", [Kind.MISSING, Kind.REFUSED, Kind.TLS, Kind.TOO_LARGE, Kind.BOMB])
 def test_what_will_not_pass_is_final(kind: Kind) -> None:
     assert POLICY.decide(NOW, Outcome(kind), 0) == GiveUp(PageState.FAILED, kind)
 
