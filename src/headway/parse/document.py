@@ -13,7 +13,7 @@ from headway.parse.charset import decode
 from headway.parse.digest import content_digest
 from headway.parse.directives import of_headers
 from headway.parse.headers import charset_of, links_of, media_type_of
-from headway.parse.links import leads_to_a_page, read
+from headway.parse.links import Markup, leads_to_a_page, read
 from headway.parse.sniff import sniffed_type
 from headway.parse.url import NOTHING_FOUND, canonical, page_of, pages_of
 from headway.policy.identity import product_token
@@ -60,23 +60,28 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     if not 200 <= response.status < 300:
         return Parsed(digest=digest, content_type=media_type)
     product = product_token(options.user_agent)
-    asked = of_headers(_values(response, "x-robots-tag"), product)
-    if media_type not in HTML_TYPES:
-        links, named = _links_of_headers(response, page)
-        found = pages_of(links, page.url, page.depth + 1) if links and not asked.nofollow else NOTHING_FOUND
-        return Parsed(tuple(found.pages), *asked, "", named, digest, "", media_type, found.skipped)
-    text, charset, codec = decode(content, charset_of(declared))
-    markup = read(text, product)
-    asked |= markup.asked
+    markup, charset, codec = Markup([]), "", "utf-8"
+    if media_type in HTML_TYPES:
+        text, charset, codec = decode(content, charset_of(declared))
+        markup = read(text, product)
+    asked = markup.asked | of_headers(_values(response, "x-robots-tag"), product)
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page)
     if markup.canonical:
         named = canonical(markup.canonical, base) or named
-    found = NOTHING_FOUND
-    if not asked.nofollow:
-        links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
-        found = pages_of(links, base, page.depth + 1, codec)
-    return Parsed(tuple(found.pages), *asked, markup.title, named, digest, charset, media_type, found.skipped)
+    links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
+    found = NOTHING_FOUND if asked.nofollow else pages_of(links, base, page.depth + 1, codec)
+    return Parsed(
+        links=tuple(found.pages),
+        noindex=asked.noindex,
+        nofollow=asked.nofollow,
+        title=markup.title,
+        canonical=named,
+        digest=digest,
+        charset=charset,
+        content_type=media_type,
+        skipped_links=found.skipped,
+    )
 
 
 def _links_of_headers(response: Response, page: Page) -> tuple[list[str], str | None]:
