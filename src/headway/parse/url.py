@@ -77,7 +77,7 @@ def pages_of(hrefs: Iterable[str], base: str, depth: int, charset: str = "utf-8"
         href = written
         if "#" in written:
             href = written[: written.index("#")]
-            if href[-1:] <= " ":
+            if href and href[-1] <= " ":
                 href = written  # a space before a fragment is part of the path, one at the end is not
         if href in known_hrefs:
             continue
