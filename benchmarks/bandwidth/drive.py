@@ -48,6 +48,8 @@ class Drive(msgspec.Struct, frozen=True):
     """The median size of a page; sizes are log-normal, as on the web."""
     seed: int = 1
     max_depth: int = 6
+    manners: list[str] | None = None
+    """How each server answers: "" as it should, "stall" or "trickle"."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -210,12 +212,23 @@ class _Run:
         """Gives the rate measured as the paper does, or None when it failed."""
         size = round(self.drive.page_bytes * self.random.lognormvariate(0.0, 0.7))
         self._pages += 1
-        response = await fetcher.fetch(Request(f"{server.site}/{size}/{self._pages}", Site(server.site)))
+        manner = self.manner(server)
+        url = (
+            f"{server.site}/{manner}/{size}/{self._pages}"
+            if manner
+            else f"{server.site}/{size}/{self._pages}"
+        )
+        response = await fetcher.fetch(Request(url, Site(server.site)))
+        if manner:
+            return None
         if response.kind is not Kind.FETCHED or len(response.body) != size:
             self._failures.append(f"{server.site}: {response.kind} {response.detail}")
             await asyncio.sleep(0.1)
             return None
         return response.wire_bytes / response.duration_s
+
+    def manner(self, server: ServerAt) -> str:
+        return "" if self.drive.manners is None else self.drive.manners[self.lab.servers.index(server)]
 
     async def finish(self, tasks: list[asyncio.Task[None]]) -> None:
         """Let the time run out, then stop whatever is still under way."""

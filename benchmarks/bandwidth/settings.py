@@ -44,6 +44,7 @@ def settings(seconds: float) -> list[Setting]:
         _weights("weights", "weights 1 to 8, reversed in mid-run", EVEN, seconds, check_sites=True),
         _weights("lending", "the same, two sites slower than their share", SLOWER_THAN_ALLOTTED, seconds),
         _bounds("bounds", "the bound changed in mid-run: 400, 100, 800 KB/s", seconds),
+        _faults("faults", "one server stalls and one trickles a byte a second", seconds),
         _other("admission-6", "prediction and admission, maxd 6, no pacing", "admitted", MIXED, seconds, 6),
         _other("admission-6-slow", "the same, servers of 10 to 60 KB/s", "admitted", PAPER, seconds, 6),
         _other("admission-2-slow", "the same, maxd 2", "admitted", PAPER, seconds, 2),
@@ -72,6 +73,12 @@ def _bounds(name: str, explained: str, seconds: float) -> Setting:
     third = round(seconds / 3)
     phases = [Phase(0.0, 400 * KB), Phase(third, 100 * KB), Phase(2 * third, 800 * KB)]
     return Setting(name, explained, "paced", MIXED, Drive(seconds, phases, 30 * KB), 0.97, 0.05)
+
+
+def _faults(name: str, explained: str, seconds: float) -> Setting:
+    manners = ["", "stall", "", "", "trickle", "", "", ""]
+    drive = Drive(seconds, [Phase(0.0, 300 * KB)], 30 * KB, manners=manners)
+    return Setting(name, explained, "paced", EVEN, drive, 0.97, 0.05)
 
 
 def _other(name: str, explained: str, target: str, links: list[Link], seconds: float, depth: int) -> Setting:

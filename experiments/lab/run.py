@@ -16,6 +16,7 @@ import msgspec
 from experiments.lab.network import WIRE, Link, Place, build, server_address, unshare_command, why_not
 from experiments.lab.wire import Wire
 
+FASTER_THAN_LOOPBACK = 1e11
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -143,7 +144,7 @@ def lab_here(job: Job) -> Iterator[Lab]:
         if not job.in_namespaces:
             servers = stack.enter_context(_program("experiments.lab.server", str(folder / "arrived")))
             _expect(servers, "up")
-            places = [Place("127.0.0.1", 0, link.rate_bytes_per_s) for link in job.links]
+            places = [Place("127.0.0.1", 0, _limit(link)) for link in job.links]
             ports = msgspec.json.decode(_tell(servers, places), type=list[int])
             at = [ServerAt("127.0.0.1", port, link) for port, link in zip(ports, job.links, strict=True)]
             yield Lab(at, folder, None)
@@ -163,6 +164,10 @@ def lab_here(job: Job) -> Iterator[Lab]:
         _tell(servers, [Place(server_address(number), 80) for number in range(len(job.links))])
         at = [ServerAt(server_address(number), 80, link) for number, link in enumerate(job.links)]
         yield Lab(at, folder, servers.pid)
+
+
+def _limit(link: Link) -> float | None:
+    return link.rate_bytes_per_s if link.rate_bytes_per_s < FASTER_THAN_LOOPBACK else None
 
 
 @contextlib.contextmanager
