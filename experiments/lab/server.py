@@ -25,12 +25,12 @@ ETHERNET_SEGMENT_BYTES = 1448
 
 class Answering:
     def __init__(self) -> None:
-        self.open: set[socket.socket] = set()
-        self.gone_bytes = 0
+        self._arrived: dict[socket.socket, int] = {}
+        self._gone_bytes = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
-        self.open.add(connection)
+        self._arrived[connection] = 0
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -41,15 +41,20 @@ class Answering:
             # What is still on its way would be missing from the count.
             writer.write_eof()
             await reader.read()
-        self.gone_bytes += arrived_bytes(connection)
-        self.open.discard(connection)
+        self._gone_bytes += self._arrived_on(connection)
+        del self._arrived[connection]
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
     def arrived_bytes(self) -> int:
         """What has reached the other side of all connections, headers of the packets included."""
-        return self.gone_bytes + sum(arrived_bytes(connection) for connection in self.open)
+        return self._gone_bytes + sum(self._arrived_on(connection) for connection in self._arrived)
+
+    def _arrived_on(self, connection: socket.socket) -> int:
+        # One that was reset has forgotten its counts.
+        self._arrived[connection] = max(self._arrived[connection], arrived_bytes(connection))
+        return self._arrived[connection]
 
 
 async def answer(writer: asyncio.StreamWriter, target: str) -> None:
