@@ -26,6 +26,7 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
+from headway.parse.heap import keep_freed_memory
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
@@ -47,7 +48,15 @@ class WallClock:
 class CrawlRun:
     """One crawl in one run folder. Build it, `run` it; `view` may be called meanwhile, on the same loop."""
 
-    def __init__(self, job: Job, folder: Path, *, on_page: Callable[[Collected], None] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        *,
+        on_page: Callable[[Collected], None] | None = None,
+        on_foresight: Callable[[Decision], None] | None = None,
+    ) -> None:
+        keep_freed_memory()
         self._job = job
         self._clock = WallClock()
         self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), self._clock.now())
@@ -67,7 +76,9 @@ class CrawlRun:
             ),
             on_page=on_page,
         )
-        self._driver = LiveDriver(self.crawl, self._collector, _Journal(self.folder), self._clock)
+        self._driver = LiveDriver(
+            self.crawl, self._collector, _Journal(self.folder, on_foresight or _unheard), self._clock
+        )
         self._meter = _Meter()
         self.interrupted = False
 
@@ -145,14 +156,21 @@ class CrawlRun:
 class _Journal:
     """Implements `live.driver.Journal` in a run folder."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, on_foresight: Callable[[Decision], None]) -> None:
         self._folder = folder
+        self._on_foresight = on_foresight
 
     def decide(self, decision: Decision) -> None:
         self._folder.decisions.append(decision)
+        if decision.decision.startswith("foresee"):
+            self._on_foresight(decision)
 
     def save(self, batch: Sequence[Saving]) -> None:
         self._folder.save(batch)
+
+
+def _unheard(_: Decision) -> None:
+    """Nobody wants to be told; the decision log has it."""
 
 
 class _Meter:

@@ -17,7 +17,9 @@ from headway.cli.progress import Progress
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
+from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError
+from headway.units import format_duration, format_rate
 
 
 @click.command("crawl")
@@ -101,7 +103,7 @@ def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def run_job(job: Job, out: Path, *, as_json: bool = False, quiet: bool = False) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
-    run = CrawlRun(job, out)
+    run = CrawlRun(job, out, on_foresight=None if quiet else _tell)
     with Progress(stderr(), run.view) as progress:
         asyncio.run(_run(run, progress, quiet=quiet))
     summary = summarise(out)
@@ -133,3 +135,21 @@ async def _run(run: CrawlRun, progress: Progress, *, quiet: bool) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupt)
     await run.run(on_second=None if quiet else progress.refresh)
+
+
+def _tell(foresight: Decision) -> None:
+    """A deadline that can no longer be met, as soon as that is known, with what would help."""
+    assert foresight.deadline_at is not None
+    assert foresight.until is not None
+    if foresight.decision == "foresee-on-time":
+        stderr().print(f"[green]on time again:[/] {foresight.site}")
+        return
+    late_s = foresight.until - foresight.deadline_at
+    needed = foresight.needed_bytes_per_s
+    help_text = (
+        f"{format_rate(needed)} would meet all deadlines"
+        if needed is not None
+        else "no bandwidth would help: its server or the interval sets the pace"
+    )
+    about = f"{foresight.site} will be about {format_duration(late_s)} late"
+    stderr().print(f"[yellow]deadline in danger:[/] {about}; {help_text}")

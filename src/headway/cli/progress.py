@@ -97,7 +97,7 @@ def _link(view: View) -> RenderableType:
 
 def _sites(view: View) -> RenderableType:
     table = Table(box=None, padding=(0, 1), pad_edge=False)
-    for name in ("site", "state", "done", "waiting", "failed", "bytes", "share", "deadline"):
+    for name in ("site", "state", "done", "waiting", "failed", "bytes", "share", "deadline", "forecast"):
         is_number = name in {"done", "waiting", "failed", "bytes", "share"}
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for line in view.sites:
@@ -110,6 +110,7 @@ def _sites(view: View) -> RenderableType:
             format_size(line.wire_bytes),
             format_rate(line.rate_bytes_per_s) if line.rate_bytes_per_s else "",
             _deadline(line, view),
+            _forecast(line, view),
             style=_STYLES.get(line.state, ""),
         )
     return table
@@ -127,3 +128,9 @@ def _deadline(line: SiteLine, view: View) -> str:
         )
     left_s = line.deadline_at - view.now
     return f"in {format_duration(left_s)}" if left_s >= 0 else f"{format_duration(-left_s)} ago"
+
+
+def _forecast(line: SiteLine, view: View) -> str:
+    if line.forecast_at is None or line.state in {"done", "unreachable"}:
+        return ""
+    return f"ends in {format_duration(max(0.0, line.forecast_at - view.now))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -12,10 +13,12 @@ _STYLES = {"met": "green", "missed": "bold red", "unreachable": "red", "open": "
 
 
 def print_summary(console: Console, summary: Summary) -> None:
-    table = Table(title=None, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name in ("site", "deadline", "finished", "", "pages", "failed", "bytes"):
         is_number = name in {"pages", "failed", "bytes"}
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=name != "site", overflow="fold"
+        )
     for site in summary.sites:
         table.add_row(*_cells(site), style=_STYLES.get(site.verdict, ""))
     console.print(table)

@@ -11,6 +11,7 @@ from headway.model.command import (
     FetchPage,
     FetchRobots,
     Finished,
+    Foresee,
     PageState,
     SaveSettled,
     SetCapacity,
@@ -28,6 +29,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     reason: str = ""
     until: Instant | None = None
+    """Of a retry: not before; of a foresight: when the site will end."""
+    deadline_at: Instant | None = None
+    needed_bytes_per_s: float | None = None
     rates_bytes_per_s: dict[str, float] | None = None
     capacity_bytes_per_s: float | None = None
     """None in the line of a set-capacity: no bound."""
@@ -49,6 +53,11 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
             return Decision(now, verdict, page.site, page.url, page.depth, attempt, reason)
         case FetchRobots(site):
             return Decision(now, "ask-robots", site)
+        case Foresee(site, deadline_at, forecast_at, is_late, needed):
+            word = "foresee-late" if is_late else "foresee-on-time"
+            return Decision(
+                now, word, site, until=forecast_at, deadline_at=deadline_at, needed_bytes_per_s=needed
+            )
         case SetCapacity(capacity):
             return Decision(now, "set-capacity", capacity_bytes_per_s=_finite(capacity))
         case SetRates(rates):

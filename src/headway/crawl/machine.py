@@ -42,7 +42,7 @@ from headway.model.outcome import SUCCESS, Capture, Kind, Outcome
 from headway.model.page import Lease, Page, Site
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.deadline import Deadline
-from headway.policy.politeness import Politeness
+from headway.policy.politeness import TROUBLE, Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
 from headway.policy.scope import Scope
 from headway.policy.timetable import Timetable
@@ -227,7 +227,7 @@ class Crawl:
         self, now: Instant, book: SiteBook, outcome: Outcome, *, robots_text: str | None = None
     ) -> None:
         """Reckon from the end of an answer when its site may be asked again."""
-        book.failures_in_a_row = 0 if outcome.status and outcome.status < 500 else book.failures_in_a_row + 1
+        book.failures_in_a_row = book.failures_in_a_row + 1 if outcome.kind in TROUBLE else 0
         book.pages_on_connection = book.pages_on_connection + 1 if outcome.keep_alive else 0
         delay_s = book.rules.crawl_delay_s if book.rules is not None else None
         free_at = self._politeness.free_at(
@@ -274,6 +274,7 @@ class Crawl:
         if rates is not None:
             self._commands.append(SetRates(rates))
             self.frontier.sites_changed()
+        self._commands += steward.news(now, self.ledger)
 
     def _hand_out(self, now: Instant) -> None:
         while not self._draining and self.in_flight < self._max_connections:

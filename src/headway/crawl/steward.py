@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
+from headway.model.command import Foresee
 from headway.model.page import Site
-from headway.policy.allocation.allocator import Advice, Allocation, Allocator, SiteDemand, advise
+from headway.policy.allocation.allocator import Allocation, Allocator, SiteDemand, advise
 from headway.policy.allocation.capacity import Timetable as Capacity
 from headway.policy.estimate import Evidence, Remaining, cap_bytes_per_s, page_bytes, remaining_bytes
 from headway.policy.politeness import Politeness
@@ -26,6 +27,7 @@ _SITES_A_SECOND = 2000
 _HORIZON_S = Seconds(14 * 86400.0)
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
 _NEW_LATENCY_S = Seconds(0.1)
+_SEEN_ENOUGH = 5
 _NOTHING = Allocation({}, FOREVER, {}, ())
 
 
@@ -36,6 +38,8 @@ class Steward:
         self._allocation = _NOTHING
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
+        self._told_late: set[Site] = set()
+        self._doubtful: set[Site] = set()
         self.next_at = Instant(-FOREVER)
         """When to look again at the latest; `disturb` brings it forward."""
 
@@ -57,17 +61,31 @@ class Steward:
         self.next_at = min(self._allocation.decide_again_at, Instant(now + pause_s))
         return None if _alike(before, self._allocation.rates) else self._allocation.rates
 
-    @property
-    def late(self) -> tuple[Site, ...]:
-        """Sites that will miss their deadlines, as far as is known now."""
-        return self._allocation.late
+    def news(self, now: Instant, ledger: Ledger) -> list[Foresee]:
+        """Deadlines that will be missed and were not known to be, and those that can be met after all.
+
+        A verdict counts once it has come out the same way twice, and not before something of the site is
+        known: the first guesses are about a site of which not a page has been seen.
+        """
+        late = {site for site in self._allocation.late if ledger.book(site).answers >= _SEEN_ENOUGH}
+        confirmed = {site for site in late ^ self._told_late if site in self._doubtful}
+        self._doubtful = (late ^ self._told_late) - confirmed
+        if not confirmed:
+            return []
+        advice = advise(now, self._demands, self._capacity) if self._capacity is not None else None
+        needed = advice.bandwidth_bytes_per_s if advice is not None else None
+        told = []
+        for site in sorted(confirmed):
+            deadline_at = ledger.book(site).task.deadline_at
+            forecast_at = self._allocation.forecast.get(site, now)
+            if deadline_at is not None:
+                is_late = site in late
+                told.append(Foresee(site, deadline_at, forecast_at, is_late, needed if is_late else None))
+        self._told_late ^= confirmed
+        return told
 
     def forecast_of(self, site: Site) -> Instant | None:
         return self._allocation.forecast.get(site)
-
-    def advice(self, now: Instant) -> Advice | None:
-        """What would help the late ones."""
-        return None if self._capacity is None else advise(now, self._demands, self._capacity)
 
     def latest_start_of(self, book: SiteBook, frontier: Frontier) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""

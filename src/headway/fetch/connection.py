@@ -49,6 +49,10 @@ class Connection(asyncio.BufferedProtocol):
         self.waited_s = 0.0
         """How long the last request waited for its first grant."""
 
+    def idle_s(self) -> float:
+        """How long nothing has come over it."""
+        return self._loop.time() - self._last_arrival_at
+
     @property
     def reusable(self) -> bool:
         return not self._lost and self._reader is None

@@ -21,6 +21,7 @@ from headway.model.page import Site
 from headway.ports import Clock, Request, Response
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
+_STALE_AFTER_S = 0.5
 # Above this, inflating a body would be felt by the other sites.
 _DECODE_IN_THREAD_BYTES = 128 * 1024
 
@@ -117,7 +118,7 @@ class HttpFetcher:
         while True:
             if self._closing:
                 return _failure(attempt, Kind.CANCELLED, "the fetcher was closed")
-            fresh = connection is None
+            may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
                 try:
                     connection = await self._open_connection(target, request.site)
@@ -127,8 +128,9 @@ class HttpFetcher:
             await connection.exchange(attempt.head, reader, attempt.started_at)
             attempt.waited(connection.waited_s)
             attempt.wire_bytes += connection.wire_bytes()
-            if reader.kind is Kind.RESET and not fresh and not reader.started and not self._closing:
-                # The server had closed it while it lay idle: not an answer to this request.
+            if reader.kind is Kind.RESET and may_be_stale and not reader.started and not self._closing:
+                # The server had closed it while it lay idle: not an answer to this request. A connection
+                # used a moment ago was reset because of the request, and asking again at once is rude.
                 connection = None
                 continue
             self._keep(request, connection)

@@ -20,6 +20,7 @@ from headway.model.command import (
     FetchPage,
     FetchRobots,
     Finished,
+    Foresee,
     SaveFound,
     SaveSettled,
     SaveSite,
@@ -155,6 +156,8 @@ class LiveDriver:
                 self._set_alarm(now, at)
             case Finished():
                 self.stop()
+            case Foresee():
+                pass  # it is in the decision log, from which whoever watches is told
 
     def _set_alarm(self, now: Instant, at: Instant) -> None:
         assert self._loop is not None

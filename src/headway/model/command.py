@@ -30,6 +30,17 @@ class SetRates(msgspec.Struct, frozen=True):
     rates_bytes_per_s: dict[Site, BytesPerSecond]
 
 
+class Foresee(msgspec.Struct, frozen=True, gc=False):
+    """A deadline can no longer be met, as far as is known; or, told so before, it can again."""
+
+    site: Site
+    deadline_at: Instant
+    forecast_at: Instant
+    is_late: bool
+    needed_bytes_per_s: BytesPerSecond | None = None
+    """The least bandwidth that would meet all deadlines; None when none would, or none is needed."""
+
+
 class SetCapacity(msgspec.Struct, frozen=True, gc=False):
     """The bound on the whole link from now on."""
 
@@ -93,4 +104,4 @@ class SaveSite(msgspec.Struct, frozen=True):
 
 
 Saving = SaveTasks | SaveFound | SaveSettled | SaveSite
-Command = FetchPage | FetchRobots | SetRates | SetCapacity | WakeAt | Finished | Saving
+Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | WakeAt | Finished | Saving
