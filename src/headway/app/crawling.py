@@ -26,7 +26,6 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
-from headway.parse.heap import keep_freed_memory
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
@@ -56,7 +55,6 @@ class CrawlRun:
         on_page: Callable[[Collected], None] | None = None,
         on_foresight: Callable[[Decision], None] | None = None,
     ) -> None:
-        keep_freed_memory()
         self._job = job
         self._clock = WallClock()
         self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), self._clock.now())

@@ -19,6 +19,7 @@ from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError
+from headway.parse.heap import keep_freed_memory
 from headway.units import format_duration, format_rate
 
 
@@ -103,6 +104,7 @@ def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def run_job(job: Job, out: Path, *, as_json: bool = False, quiet: bool = False) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
+    keep_freed_memory()
     run = CrawlRun(job, out, on_foresight=None if quiet else _tell)
     with Progress(stderr(), run.view) as progress:
         asyncio.run(_run(run, progress, quiet=quiet))

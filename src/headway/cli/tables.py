@@ -14,11 +14,11 @@ _STYLES = {"met": "green", "missed": "bold red", "unreachable": "red", "open": "
 
 def print_summary(console: Console, summary: Summary) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("site", "deadline", "finished", "", "pages", "failed", "bytes"):
-        is_number = name in {"pages", "failed", "bytes"}
-        table.add_column(
-            name, justify="right" if is_number else "left", no_wrap=name != "site", overflow="fold"
-        )
+    table.add_column("site", overflow="fold")
+    for name in ("deadline", "finished", ""):
+        table.add_column(name, no_wrap=True)
+    for name in ("pages", "failed", "bytes"):
+        table.add_column(name, no_wrap=True, justify="right")
     for site in summary.sites:
         table.add_row(*_cells(site), style=_STYLES.get(site.verdict, ""))
     console.print(table)
