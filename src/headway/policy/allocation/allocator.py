@@ -18,9 +18,9 @@ from headway.model.page import Site
 from headway.policy.allocation.capacity import FloatArray, IntArray, Timetable
 from headway.policy.allocation.course import Course
 from headway.policy.allocation.feasibility import Work, least_bandwidths
-from headway.policy.allocation.guard import holds_until_s, order_now
+from headway.policy.allocation.guard import Watch, holds_until_s, order_now
 from headway.policy.allocation.listing import rates_in_order
-from headway.policy.allocation.portfolio import SMALL, make_plan
+from headway.policy.allocation.portfolio import are_few, make_plan
 from headway.policy.allocation.problem import LATE_TOLERANCE, Objective, Problem
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -80,7 +80,9 @@ class Allocator:
         self._objective = objective
         self._seats = seats
         self._unhurried = unhurried
-        self._numbers: dict[Site, int] = {}
+        self._number_by_site: dict[Site, int] = {}
+        self._sites: list[Site] = []
+        self._numbers: IntArray = np.zeros(0, dtype=np.int64)
         self._course: Course | None = None
         self.plans_made = 0
 
@@ -94,13 +96,16 @@ class Allocator:
     ) -> Allocation:
         """`capacity` is reckoned from `now`. The next decision is asked for no sooner than in `at_least_s`,
         and deadlines are guarded that much earlier."""
-        able = [demand for demand in demands if demand.remaining_bytes > 0 and demand.cap_bytes_per_s > 0]
-        sites = [demand.site for demand in able]
-        numbers = np.array(
-            [self._numbers.setdefault(site, len(self._numbers)) for site in sites], dtype=np.int64
-        )
-        work = _work(now, able, capacity, self._seats)
-        decision = self.decide_columns(now, numbers, work, float(at_least_s))
+        work = _work(now, demands, capacity, self._seats)
+        if not np.all((work.left_bytes > 0) & (work.cap_bytes_per_s > 0)):
+            demands = _able(demands)
+            work = _work(now, demands, capacity, self._seats)
+        sites = [demand.site for demand in demands]
+        if sites != self._sites:
+            known = self._number_by_site
+            self._numbers = np.array([known.setdefault(site, len(known)) for site in sites], dtype=np.int64)
+            self._sites = sites
+        decision = self.decide_columns(now, self._numbers, work, float(at_least_s))
         ends_at = (now + decision.ends_s).tolist()
         served = np.flatnonzero(decision.rates).tolist()
         late = decision.ends_s > work.due_s + LATE_TOLERANCE * np.maximum(decision.ends_s, 1.0)
@@ -115,17 +120,20 @@ class Allocator:
         """The same for sites in columns, known by numbers that stay with them."""
         if not len(work):
             return Decision(np.zeros(0), math.inf, np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
-        course = self._course
+        course, few = self._course, are_few(len(work), self._unhurried)
+        watch: Watch | None = None
         # With many sites a plan is one quick rule, which is best applied afresh.
-        if course is None or len(work) > SMALL or not course.is_right(now, numbers, work):
-            incumbent = None if course is None or len(work) > SMALL else course.order_of(numbers)
+        if course is None or not few or not course.is_right(now, numbers, work):
+            incumbent = None if course is None or not few else course.order_of(numbers)
             plan = make_plan(work, self._objective, incumbent, unhurried=self._unhurried and course is None)
             course = self._course = Course(now, numbers, work, plan)
             self.plans_made += 1
+            watch = plan.watch
         place, guard_s, ends_s = course.seen_at(now, numbers)
-        order = order_now(work, guard_s, place, at_least_s)
+        watch = watch or Watch.of(work, guard_s)
+        order = order_now(watch, place, at_least_s)
         rates = rates_in_order(work, order, work.link.at(0.0))
-        until_s = holds_until_s(work, guard_s, rates, exact=len(work) <= SMALL)
+        until_s = holds_until_s(watch, rates, exact=few)
         course.follow(now, numbers, rates)
         return Decision(rates, max(until_s, at_least_s), np.maximum(ends_s, 0.0), order, guard_s)
 
@@ -134,7 +142,7 @@ def advise(
     now: Instant, demands: Sequence[SiteDemand], capacity: Timetable, seats: int | None = None
 ) -> Advice:
     """What it would take to meet all deadlines from here."""
-    able = [demand for demand in demands if demand.remaining_bytes > 0 and demand.cap_bytes_per_s > 0]
+    able = _able(demands)
     work = _work(now, able, capacity, seats)
     with_deadline = np.isfinite(work.due_s)
     caps = np.array([demand.cap_bytes_per_s for demand in able], dtype=np.float64)
@@ -156,6 +164,11 @@ def advise(
         bandwidth_bytes_per_s=BytesPerSecond(least) if math.isfinite(least) else None,
         out_of_reach={able[i].site: Instant(now + shortest_s[i]) for i in np.flatnonzero(beyond).tolist()},
     )
+
+
+def _able(demands: Sequence[SiteDemand]) -> Sequence[SiteDemand]:
+    """Those that have something left and can take it."""
+    return [demand for demand in demands if demand.remaining_bytes > 0 and demand.cap_bytes_per_s > 0]
 
 
 def _work(now: Instant, demands: Sequence[SiteDemand], capacity: Timetable, seats: int | None) -> Work:

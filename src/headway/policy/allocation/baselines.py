@@ -9,8 +9,9 @@ from headway.policy.allocation.constant import is_sufficient, required_rates
 from headway.policy.allocation.fill import fill
 from headway.policy.allocation.problem import Problem
 
-DUE_NOW = 1e-3
-"""A site that is late already counts as due within this part of the time that the data needs in all."""
+DUE_SOON = 0.1
+"""No site counts as due sooner than within this part of the time that the data needs in all: one that is late
+already would otherwise take the whole link, and the round would last for ages."""
 
 
 def prodataamount(problem: Problem) -> FloatArray:
@@ -27,9 +28,9 @@ def probandwidth(problem: Problem) -> FloatArray:
     known = problem.deadline_s[problem.has_deadline]
     if not len(known):
         return prodataamount(problem)
-    due_now = DUE_NOW * float(problem.data_bytes.sum()) / problem.bandwidth_bytes_per_s
+    due_soon = DUE_SOON * float(problem.data_bytes.sum()) / problem.bandwidth_bytes_per_s
     deadline = np.where(problem.has_deadline, problem.deadline_s, known.max())
-    return _share(problem, problem.data_bytes / np.maximum(deadline, due_now))
+    return _share(problem, problem.data_bytes / np.maximum(deadline, due_soon))
 
 
 def random_shares(problem: Problem, rng: np.random.Generator) -> FloatArray:

@@ -17,7 +17,9 @@ import numpy as np
 from headway.policy.allocation.capacity import BoolArray, FloatArray, Timetable
 from headway.policy.allocation.problem import Problem
 
-TOLERANCE = 1e-9
+TOLERANCE = 1e-7
+SMALL_TABLE = 4000
+"""Up to so many entries a plain table of sites by instants is quicker than sorting."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -76,6 +78,10 @@ class Work:
 def mandatory(left: FloatArray, cap: FloatArray, due_s: FloatArray, at_s: FloatArray) -> FloatArray:
     """h at each of the instants `at_s`; sites without a deadline are never mandatory."""
     # max(0, w - c (d - tau)+) = c (tau - s)+ - c (tau - d)+, with s = d - w/c the latest start.
+    if len(left) * len(at_s) <= SMALL_TABLE:
+        put_off = cap[:, np.newaxis] * np.maximum(due_s[:, np.newaxis] - at_s, 0.0)
+        must: FloatArray = np.maximum(left[:, np.newaxis] - put_off, 0.0).sum(axis=0)
+        return must
     finite = np.isfinite(due_s)
     due, caps, starts = due_s[finite], cap[finite], (due_s - left / cap)[finite]
     return _ramps(starts, caps, at_s) - _ramps(due, caps, at_s)
@@ -99,19 +105,14 @@ def critical_instants(work: Work, due_s: FloatArray) -> FloatArray:
     return np.unique(due)
 
 
-def slack_bytes(work: Work, due_s: FloatArray, at_s: FloatArray) -> FloatArray:
-    """What the link can carry by each instant beyond what it must (in bytes, seats taken into account)."""
-    must = mandatory(work.left_bytes, work.cap_bytes_per_s, due_s, at_s)
-    slack = work.link.amount_until(np.maximum(at_s, 0.0)) - must
-    if work.seats < len(work):
-        busy = mandatory(work.shortest_s, np.ones(len(work)), due_s, at_s)
-        # Seat-seconds become bytes at the rate of the whole link, so that one tolerance serves both.
-        slack = np.minimum(slack, (work.seats * at_s - busy) * (work.link.most / work.seats))
-    return slack
-
-
-def tolerance_bytes(work: Work, at_s: FloatArray) -> FloatArray:
-    return TOLERANCE * work.link.most * np.maximum(at_s, 1e-6)
+def room_bytes(work: Work, due_s: FloatArray, at_s: FloatArray) -> FloatArray:
+    """What the link can carry by each instant beyond what it must; below, the same for the seats if they are
+    fewer than the sites, as what the link carries in the seats' spare time."""
+    link_room = work.link.amount_until(at_s) - mandatory(work.left_bytes, work.cap_bytes_per_s, due_s, at_s)
+    if work.seats >= len(work):
+        return link_room[np.newaxis]
+    busy_s = mandatory(work.shortest_s, np.ones(len(work)), due_s, at_s)
+    return np.stack((link_room, (at_s - busy_s / work.seats) * work.link.most))
 
 
 def is_feasible(work: Work, due_s: FloatArray) -> bool:
@@ -125,23 +126,10 @@ def first_overfull_s(work: Work, due_s: FloatArray) -> float | None:
     if np.any(hopeless):
         return float(due_s[hopeless].min())
     at_s = critical_instants(work, due_s)
-    over = np.flatnonzero(slack_bytes(work, due_s, at_s) < -tolerance_bytes(work, at_s))
+    # Measured by all that is left as well, or the last second before a deadline would be judged too finely.
+    tolerance = TOLERANCE * np.maximum(work.link.most * at_s, float(work.left_bytes.sum()))
+    over = np.flatnonzero(np.any(room_bytes(work, due_s, at_s) < -tolerance, axis=0))
     return float(at_s[over[0]]) if len(over) else None
-
-
-def least_stretch_s(work: Work, due_s: FloatArray) -> float:
-    """The least delay of all deadlines that makes them feasible: h(tau) must fit by tau + L."""
-    finite = np.isfinite(due_s)
-    if not np.any(finite):
-        return 0.0
-    stretch = float((work.shortest_s - due_s)[finite].max())
-    at_s = critical_instants(work, due_s)
-    must = np.maximum(mandatory(work.left_bytes, work.cap_bytes_per_s, due_s, at_s), 0.0)
-    stretch = max(stretch, float((work.link.time_of(must) - at_s).max()))
-    if work.seats < len(work):
-        busy = mandatory(work.shortest_s, np.ones(len(work)), due_s, at_s)
-        stretch = max(stretch, float((busy / work.seats - at_s).max()))
-    return max(stretch, 0.0)
 
 
 def least_bandwidths(problem: Problem) -> tuple[float, FloatArray]:

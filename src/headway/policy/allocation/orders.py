@@ -23,7 +23,15 @@ def earliest_deadline_first(work: Work, due_s: FloatArray) -> IntArray:
 
 def modified_due_date_at_once(work: Work, due_s: FloatArray) -> IntArray:
     """MDD as it looks now: by the deadline, or by the earliest possible end where that is later."""
-    return np.lexsort((work.left_bytes / work.weight, np.maximum(due_s, work.shortest_s)))
+    key, length = np.maximum(due_s, work.shortest_s), work.left_bytes / work.weight
+    open_end = np.isinf(key)
+    # One number does for both keys: sites at no time follow after the last deadline, shortest first.
+    last = float(np.max(key[~open_end], initial=1.0))
+    key[open_end] = last * (1 + length[open_end] / length.max())
+    order = np.argsort(key)
+    if np.all(np.diff(key[order]) > 0):
+        return order
+    return np.lexsort((length, key))
 
 
 def modified_due_date(work: Work, due_s: FloatArray) -> IntArray:

@@ -15,12 +15,14 @@ import numpy as np
 from headway.policy.allocation import feasibility, orders
 from headway.policy.allocation.capacity import FloatArray, IntArray
 from headway.policy.allocation.feasibility import Work
-from headway.policy.allocation.guard import run_guarded
+from headway.policy.allocation.guard import Watch, run_guarded
 from headway.policy.allocation.listing import Row, columns_in_order, ends_in_order
 from headway.policy.allocation.problem import LATE_TOLERANCE, Objective
 
-SMALL = 150
-"""Up to here every combination is tried."""
+FEW_SITES = 150
+"""Up to here every combination is tried when there is time for it,"""
+FEW_SITES_IN_A_HURRY = 40
+"""and up to here in a running crawl, which it holds up for some tens of milliseconds."""
 
 Score = tuple[float, ...]
 
@@ -35,6 +37,8 @@ class Plan:
     score: Score
     guarded: bool
     """False when the list alone meets every guard, so that there is nothing to watch."""
+    watch: Watch | None = None
+    """The guards as they look at the start, where they were worked out anyway."""
 
 
 def make_plan(
@@ -44,15 +48,19 @@ def make_plan(
 
     `unhurried` allows seconds where there are many sites; a running crawl has milliseconds.
     """
-    if len(work) > SMALL:
+    if not are_few(len(work), unhurried):
         return _plan_for_many(work, objective, unhurried)
     best: Plan | None = None
-    for order, guard_s in _candidates(work, objective, incumbent):
+    for order, guard_s in _candidates(work, objective, incumbent, unhurried):
         plan = _work_out(work, order, guard_s, objective)
         if best is None or plan.score < best.score:
             best = plan
     assert best is not None
     return best
+
+
+def are_few(sites: int, unhurried: bool) -> bool:
+    return sites <= (FEW_SITES if unhurried else FEW_SITES_IN_A_HURRY)
 
 
 def score_of(work: Work, ends_s: FloatArray, objective: Objective) -> Score:
@@ -84,44 +92,42 @@ def run_plan(work: Work, plan: Plan) -> list[Row]:
 
 
 def _candidates(
-    work: Work, objective: Objective, incumbent: IntArray | None
+    work: Work, objective: Objective, incumbent: IntArray | None, unhurried: bool
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    due_s = work.due_s
+    due_s, uncapped = work.due_s, work.is_uncapped
+    by_length, by_deadline = orders.shortest_first(work), orders.earliest_deadline_first(work, due_s)
     lists = [] if incumbent is None else [incumbent]
-    lists += [
-        orders.modified_due_date(work, due_s),
-        orders.longest_last(work, due_s),
-        orders.shortest_first(work),
-        orders.earliest_deadline_first(work, due_s),
-    ]
-    for guard_s in _guards(work, objective):
+    lists += [orders.modified_due_date(work, due_s), orders.longest_last(work, due_s)]
+    if unhurried or uncapped:
+        lists += [by_length, by_deadline]
+    for guard_s in _guards(work, objective, unhurried):
         for order in lists:
             yield order, guard_s
     if not feasibility.is_feasible(work, due_s):
         kept = orders.keepable(work, due_s)
-        by_deadline, by_length = lists[-1], lists[-2]
         given_up_last = np.concatenate((by_deadline[kept[by_deadline]], by_length[~kept[by_length]]))
-        for order in (given_up_last, *lists):
-            yield order, np.where(kept, due_s, math.inf)
+        for order in (given_up_last, *(lists if unhurried else lists[:1])):
+            yield order, np.where(kept & ~uncapped, due_s, math.inf)
 
 
-def _guards(work: Work, objective: Objective) -> Iterator[FloatArray]:
+def _guards(work: Work, objective: Objective, unhurried: bool) -> Iterator[FloatArray]:
     """Sets of deadlines that can be held together, and none at all where not all of them can."""
     due_s = work.due_s
-    if feasibility.is_feasible(work, due_s):
-        yield _guard_the_end(work, due_s, objective)
+    if work.is_uncapped:
+        # One site at a time takes the whole link, so a good list is all it needs; a guard would interrupt.
+        yield np.full(len(work), math.inf)
         return
-    # A site that cannot make it even with all it can take is held to its earliest possible end.
-    possible_s = np.maximum(due_s, work.shortest_s)
-    stretch_s = feasibility.least_stretch_s(work, possible_s)
-    yield _guard_the_end(work, possible_s + stretch_s, objective)
-    yield np.full(len(work), math.inf)
-
-
-def _guard_the_end(work: Work, due_s: FloatArray, objective: Objective) -> FloatArray:
-    if objective is not Objective.MAX_COMPLETION or work.is_uncapped:
-        return due_s
-    return np.minimum(due_s, feasibility.earliest_common_end_s(work, due_s))
+    if not (feasible := feasibility.is_feasible(work, due_s)):
+        # A site that cannot make it even with all it can take is held to its earliest possible end.
+        due_s = np.maximum(due_s, work.shortest_s)
+        due_s = due_s + Watch.of(work, due_s).least_stretch_s()
+    if unhurried or objective is Objective.MAX_COMPLETION:
+        # Holding all sites to the earliest common end keeps the link in use to the last, whatever is asked.
+        yield np.minimum(due_s, feasibility.earliest_common_end_s(work, due_s))
+    if unhurried or objective is not Objective.MAX_COMPLETION:
+        yield due_s
+    if unhurried and not feasible:
+        yield np.full(len(work), math.inf)
 
 
 def _work_out(work: Work, order: IntArray, guard_s: FloatArray, objective: Objective) -> Plan:
@@ -135,8 +141,9 @@ def _work_out(work: Work, order: IntArray, guard_s: FloatArray, objective: Objec
 
 def _plan_for_many(work: Work, objective: Objective, unhurried: bool) -> Plan:
     """One guard, and one list (or the best of a few, where lists are cheap to work out)."""
-    possible_s = np.maximum(work.due_s, work.shortest_s)
-    guard_s = possible_s + feasibility.least_stretch_s(work, possible_s)
+    watch = Watch.of(work, np.maximum(work.due_s, work.shortest_s))
+    watch = watch.stretched(watch.least_stretch_s())
+    guard_s = watch.guard_s
     lists = [orders.modified_due_date_at_once(work, work.due_s)]
     if unhurried and work.is_uncapped:
         lists += [orders.longest_last(work, work.due_s), orders.shortest_first(work)]
@@ -152,7 +159,8 @@ def _plan_for_many(work: Work, objective: Objective, unhurried: bool) -> Plan:
         else:
             held_s = guard_s
             ends_s = np.minimum(ends_s, guard_s)
-        plan = Plan(order, held_s, ends_s, score_of(work, ends_s, objective), guarded)
+        score = score_of(work, ends_s, objective) if len(lists) > 1 else ()
+        plan = Plan(order, held_s, ends_s, score, guarded, watch if guarded else None)
         if best is None or plan.score < best.score:
             best = plan
     assert best is not None

@@ -13,7 +13,7 @@ import numpy as np
 from headway.errors import JobError
 from headway.policy.allocation.capacity import BoolArray, FloatArray, IntArray, Timetable
 
-LATE_TOLERANCE = 1e-9
+LATE_TOLERANCE = 1e-6
 """A site that ends at its deadline is in time; rounding must not make it late."""
 
 

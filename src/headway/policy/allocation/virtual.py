@@ -15,7 +15,7 @@ from headway.policy.allocation.allocator import Allocator, Decision
 from headway.policy.allocation.capacity import FloatArray, IntArray
 from headway.policy.allocation.feasibility import TOLERANCE, Work
 from headway.policy.allocation.listing import columns_in_order, run_in_order
-from headway.policy.allocation.portfolio import SMALL
+from headway.policy.allocation.portfolio import are_few
 from headway.policy.allocation.problem import Objective, Problem, Schedule
 
 UNFORESEEN = 0.05
@@ -46,15 +46,16 @@ class _VirtualCrawl:
         end_s = float(problem.capacity.time_of(np.array([problem.data_bytes.sum()]))[0])
         # Many sites cannot each have a decision of their own: shares are handed on in between.
         decisions = 4_000_000 / len(problem)
-        self._grain_s = 0.0 if len(problem) <= SMALL else end_s / max(decisions, 25)
-        self._step_s = TOLERANCE * end_s
+        self._few = are_few(len(problem), unhurried=True)
+        self._grain_s = 0.0 if self._few else end_s / max(decisions, 25)
+        self._step_s = TOLERANCE / 10 * end_s
 
     def run(self) -> Schedule:
         now_s, numbers = 0.0, np.arange(len(self._problem))
         while len(numbers):
             work = self._seen_at(now_s, numbers)
             decision = self._allocator.decide_columns(now_s, numbers, work, self._grain_s)
-            if len(numbers) > SMALL and self._exact:
+            if not self._few and self._exact:
                 step_s = self._follow_list(now_s, numbers, work, decision)
             else:
                 step_s = self._keep_rates(now_s, numbers, decision)
@@ -84,7 +85,7 @@ class _VirtualCrawl:
         sites, rates = numbers[served], decision.rates[served]
         ends_s = self._left[sites] / rates
         step_s = max(min(decision.until_s, float(ends_s.min(initial=math.inf))), self._step_s)
-        done = ends_s <= step_s * (1 + TOLERANCE)
+        done = ends_s <= step_s * (1 + 1e-9)
         to_s = now_s + np.where(done, np.minimum(ends_s, step_s), step_s)
         self._columns.append((sites, np.full(len(sites), now_s), to_s, rates))
         got = rates * (to_s - now_s)
