@@ -32,22 +32,43 @@ class Slots(NamedTuple):
     weight: NDArray[np.float64]
     receiving: NDArray[np.int32]
     """The slots that receive, by cap / weight: those that a small share satisfies come first."""
+    coming: NDArray[np.int32]
+    """A heap of the slots in use, by `at`."""
+    place: NDArray[np.int32]
+    """Where in that heap a slot is."""
     free: NDArray[np.int32]
     finished: NDArray[np.int32]
     counts: NDArray[np.int64]
-    """How many slots receive, and how many are free."""
+    """How many slots receive, are free, are in use; and 1 while the link is saturated."""
+    wanted: NDArray[np.float64]
+    """One cell: the sum of the caps of the slots that receive."""
 
 
 def new_slots(count: int) -> Slots:
     floats = [np.zeros(count) for _ in range(6)]
-    floats[0][:] = math.inf
     at, left_bytes, since, rate, cap, weight = floats
-    numbers = [np.zeros(count, dtype=np.int32) for _ in range(3)]
-    numbers[1][:] = np.arange(count - 1, -1, -1)
-    receiving, free, finished = numbers
+    numbers = [np.zeros(count, dtype=np.int32) for _ in range(5)]
+    receiving, coming, place, free, finished = numbers
+    free[:] = np.arange(count - 1, -1, -1)
     stage = np.zeros(count, dtype=np.int8)
-    counts = np.array([0, count], dtype=np.int64)
-    return Slots(at, stage, left_bytes, since, rate, cap, weight, receiving, free, finished, counts)
+    counts = np.array([0, count, 0, 0], dtype=np.int64)
+    wanted = np.zeros(1)
+    return Slots(
+        at,
+        stage,
+        left_bytes,
+        since,
+        rate,
+        cap,
+        weight,
+        receiving,
+        coming,
+        place,
+        free,
+        finished,
+        counts,
+        wanted,
+    )
 
 
 @compiled
@@ -56,48 +77,55 @@ def begin_transfer(  # noqa: PLR0917  compiled functions take arguments by place
 ) -> int:
     """Take a free slot; the caller knows that there is one."""
     slots.counts[1] -= 1
-    slot = slots.free[slots.counts[1]]
-    slots.at[slot] = now + latency_s
+    slot = int(slots.free[slots.counts[1]])
     slots.stage[slot] = LATENT
     slots.left_bytes[slot] = size_bytes
     slots.since[slot] = now
     slots.rate[slot] = 0.0
     slots.cap[slot] = cap
     slots.weight[slot] = weight
-    return int(slot)
+    slots.at[slot] = now + latency_s
+    place = slots.counts[2]
+    slots.counts[2] += 1
+    slots.coming[place] = slot
+    slots.place[slot] = place
+    _move(slots, slot)
+    return slot
 
 
 @compiled
 def next_change_at(slots: Slots) -> float:
-    earliest = math.inf
-    for slot in range(len(slots.at)):
-        earliest = min(earliest, slots.at[slot])
-    return earliest
+    return float(slots.at[slots.coming[0]]) if slots.counts[2] > 0 else math.inf
 
 
 @compiled
 def advance(slots: Slots, now: float, capacity: float) -> int:
     """Let everything happen that is due; returns how many transfers ended (their slots in `finished`)."""
     ended = 0
-    begun = 0
-    for slot in range(len(slots.at)):
-        if slots.at[slot] <= now:
-            if slots.stage[slot] == RECEIVING:
-                _leave_line(slots, slot)
-                slots.stage[slot] = IDLE
-                slots.at[slot] = math.inf
-                slots.free[slots.counts[1]] = slot
-                slots.counts[1] += 1
-                slots.finished[ended] = slot
-                ended += 1
-            else:
-                slots.stage[slot] = RECEIVING
-                slots.since[slot] = now
-                _join_line(slots, slot)
-                # Until the share is known; a transfer of nothing ends at once.
-                slots.at[slot] = math.inf
-                begun += 1
-    if ended or begun:
+    has_begun = False
+    while slots.counts[2] > 0:
+        slot = int(slots.coming[0])
+        if slots.at[slot] > now:
+            break
+        if slots.stage[slot] == RECEIVING:
+            _leave_line(slots, slot)
+            _leave_heap(slots, slot)
+            slots.stage[slot] = IDLE
+            slots.free[slots.counts[1]] = slot
+            slots.counts[1] += 1
+            slots.finished[ended] = slot
+            ended += 1
+        else:
+            slots.stage[slot] = RECEIVING
+            slots.since[slot] = now
+            _join_line(slots, slot)
+            # Until the share is known.
+            slots.at[slot] = math.inf
+            _move(slots, slot)
+            has_begun = True
+            if slots.counts[3] == 0 and slots.wanted[0] <= capacity:
+                _set_rate(slots, slot, now, slots.cap[slot])
+    if (ended > 0 or has_begun) and (slots.counts[3] == 1 or slots.wanted[0] > capacity):
         share_link(slots, now, capacity)
     return ended
 
@@ -106,19 +134,20 @@ def advance(slots: Slots, now: float, capacity: float) -> int:
 def share_link(slots: Slots, now: float, capacity: float) -> None:
     """Give every transfer its max-min fair rate from now on."""
     count = slots.counts[0]
+    slots.counts[3] = 1 if slots.wanted[0] > capacity else 0
     weight_left = 0.0
     for place in range(count):
         weight_left += slots.weight[slots.receiving[place]]
     used = 0.0
     level = 0.0
-    saturated = False
+    is_scarce = False
     for place in range(count):
-        slot = slots.receiving[place]
-        if not saturated:
+        slot = int(slots.receiving[place])
+        if slots.counts[3] == 1 and not is_scarce:
             # What is left may be rounded below the weight of the one that it is left for.
             level = max(0.0, capacity - used) / max(weight_left, slots.weight[slot])
-            saturated = slots.cap[slot] > level * slots.weight[slot]
-        if saturated:
+            is_scarce = slots.cap[slot] > level * slots.weight[slot]
+        if is_scarce:
             _set_rate(slots, slot, now, level * slots.weight[slot])
         else:
             _set_rate(slots, slot, now, slots.cap[slot])
@@ -151,6 +180,7 @@ def _set_rate(slots: Slots, slot: int, now: float, rate: float) -> None:
         slots.at[slot] = now + left / rate
     else:
         slots.at[slot] = math.inf
+    _move(slots, slot)
 
 
 @compiled
@@ -165,6 +195,7 @@ def _join_line(slots: Slots, slot: int) -> None:
         place -= 1
     slots.receiving[place] = slot
     slots.counts[0] += 1
+    slots.wanted[0] += slots.cap[slot]
 
 
 @compiled
@@ -175,3 +206,52 @@ def _leave_line(slots: Slots, slot: int) -> None:
     slots.counts[0] -= 1
     for later in range(place, slots.counts[0]):
         slots.receiving[later] = slots.receiving[later + 1]
+    # An empty link forgets what rounding has gathered.
+    slots.wanted[0] = slots.wanted[0] - slots.cap[slot] if slots.counts[0] > 0 else 0.0
+
+
+@compiled
+def _comes_before(slots: Slots, one: int, other: int) -> bool:
+    if slots.at[one] != slots.at[other]:
+        return bool(slots.at[one] < slots.at[other])
+    return one < other
+
+
+@compiled
+def _move(slots: Slots, slot: int) -> None:
+    """Find a slot's place in the heap after its instant has changed."""
+    coming, place = slots.coming, int(slots.place[slot])
+    begun = place
+    while place > 0:
+        other = int(coming[(place - 1) >> 1])
+        if not _comes_before(slots, slot, other):
+            break
+        coming[place] = other
+        slots.place[other] = place
+        place = (place - 1) >> 1
+    if place == begun:
+        count = slots.counts[2]
+        while 2 * place + 1 < count:
+            below = 2 * place + 1
+            other = int(coming[below])
+            if below + 1 < count and _comes_before(slots, int(coming[below + 1]), other):
+                below += 1
+                other = int(coming[below])
+            if not _comes_before(slots, other, slot):
+                break
+            coming[place] = other
+            slots.place[other] = place
+            place = below
+    coming[place] = slot
+    slots.place[slot] = place
+
+
+@compiled
+def _leave_heap(slots: Slots, slot: int) -> None:
+    place = slots.place[slot]
+    slots.counts[2] -= 1
+    last = int(slots.coming[slots.counts[2]])
+    if last != slot:
+        slots.coming[place] = last
+        slots.place[last] = place
+        _move(slots, last)

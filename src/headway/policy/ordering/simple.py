@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headway.model.page import Page
 from headway.policy.ordering.base import Key, SiteQueue
 
@@ -64,15 +67,19 @@ class Random:
         self._salt = (seed * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
 
     def page_key(self, page: Page) -> Key:
-        return _mixed(page.key ^ self._salt)
+        """SplitMix64's finaliser: neighbouring keys land far apart."""
+        number = (page.key ^ self._salt) & 0xFFFFFFFFFFFFFFFF
+        number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+        return (number ^ (number >> 31)) / 2**64
+
+    def keys_of(self, numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """`page_key` of many pages at once."""
+        mixed = numbers ^ np.uint64(self._salt)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        keys: NDArray[np.float64] = (mixed ^ (mixed >> np.uint64(31))).astype(np.float64) / 2**64
+        return keys
 
     def site_key(self, queue: SiteQueue) -> Key:
         return queue.first_key
-
-
-def _mixed(number: int) -> float:
-    """SplitMix64's finaliser: neighbouring keys land far apart."""
-    number &= 0xFFFFFFFFFFFFFFFF
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-    return (number ^ (number >> 31)) / 2**64
