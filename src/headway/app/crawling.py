@@ -13,6 +13,7 @@ import msgspec
 
 from headway.app.view import View, view_of
 from headway.config.job import Job
+from headway.crawl.bound import LinkBound
 from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.crawl.steward import Steward
@@ -30,6 +31,7 @@ from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
 from headway.policy.politeness import Politeness
+from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
 from headway.store.runfolder import RunFolder
 from headway.units import Instant, Seconds
@@ -109,7 +111,7 @@ class CrawlRun:
             self.started_at,
             rate_bytes_per_s=self._meter.rate_bytes_per_s,
             site_rates=self._meter.site_rates,
-            capacity_bytes_per_s=self.crawl.capacity_bytes_per_s,
+            capacity_bytes_per_s=self.crawl.bound.capacity_bytes_per_s,
         )
 
     # -- start ------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class CrawlRun:
         self._meter.read(
             now, received, {site: book.wire_bytes for site, book in self.crawl.ledger.books.items()}
         )
-        self.folder.store.record_sample(now, received, self.crawl.capacity_bytes_per_s)
+        self.folder.store.record_sample(now, received, self.crawl.bound.capacity_bytes_per_s)
 
 
 class _Journal:
@@ -193,7 +195,7 @@ class _Meter:
         self._readings.append((now, received, sites))
 
 
-def build_machine(job: Job) -> Crawl:
+def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
     crawl = job.file.crawl
     politeness = Politeness(
         interval_s=job.interval_s,
@@ -211,7 +213,7 @@ def build_machine(job: Job) -> Crawl:
         max_connections=crawl.max_connections,
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
-        timetable=job.timetable,
+        bound=LinkBound(job.timetable, quotas, yields=crawl.background),
         steward=Steward(allocator, politeness) if is_planned else None,
     )
 

@@ -21,6 +21,7 @@ from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.parse.url import page_of
 from headway.policy.ordering import parse_ordering
+from headway.policy.quota import Period, Quota
 from headway.policy.scope import Scope
 from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours
 from headway.units import (
@@ -62,6 +63,7 @@ class Job(msgspec.Struct, frozen=True):
     timeouts: Timeouts
     limits: Limits
     scope: Scope
+    quotas: tuple[Quota, ...]
     zone: dt.tzinfo
 
     def tasks(self, started_at: Instant) -> tuple[Task, ...]:
@@ -125,6 +127,7 @@ class _Builder:
             self._timeouts(),
             self._limits(),
             self._scope(sites),
+            self._quotas(zone),
             zone,
         )
         for number, wish in enumerate(sites):
@@ -218,6 +221,13 @@ class _Builder:
             queries=table.queries,
             accept=tuple(self._file.crawl.accept),
         )
+
+    def _quotas(self, zone: dt.tzinfo) -> tuple[Quota, ...]:
+        table, where = self._file.crawl.quota, ("crawl", "quota")
+        day = self._size(table.day, *where, "day")
+        month = self._size(table.month, *where, "month")
+        limits = ((day, Period.DAY), (month, Period.MONTH))
+        return tuple(Quota(limit, period, zone) for limit, period in limits if limit is not None)
 
     def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
         has_deadlines = any(wish.deadline is not None for wish in sites)

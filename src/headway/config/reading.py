@@ -24,6 +24,8 @@ _WITH_UNITS = {
     "interval": "15 s",
     "retry_penalty": "60 s",
     "backoff": "30 s",
+    "day": "10 GB",
+    "month": "200 GB",
     "connect": "10 s",
     "first_byte": "30 s",
     "idle": "30 s",

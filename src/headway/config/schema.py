@@ -49,6 +49,13 @@ class LimitsTable(Table, frozen=True):
     decoded: str = "200 MB"
 
 
+class QuotaTable(Table, frozen=True):
+    """How much may be fetched in a day or a month, in bytes on the wire; nothing more until it is renewed."""
+
+    day: str | None = None
+    month: str | None = None
+
+
 class ScopeTable(Table, frozen=True):
     """Which pages belong to the crawl. Without hosts and suffixes: the hosts of the sites, no others."""
 
@@ -87,10 +94,17 @@ class CrawlTable(Table, frozen=True):
     no_proxy: tuple[str, ...] = ()
     timezone: str | None = None
     """Of deadlines such as "07:30" and of the timetable; the machine's own when not given."""
+    background: bool = False
+    """Give way to the other users of the link: slow down when round trips grow longer."""
+    country: str | None = None
+    """Whose holidays count as such when rates are predicted: "DE", "BR", ..."""
+    holidays: tuple[str, ...] = ()
+    """More holidays, as dates."""
     timetable: tuple[TimetableEntry, ...] = ()
     timeouts: TimeoutsTable = TimeoutsTable()
     limits: LimitsTable = LimitsTable()
     scope: ScopeTable = ScopeTable()
+    quota: QuotaTable = QuotaTable()
 
 
 class SiteTable(Table, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headway.model.command import PageState
+from headway.model.event import RobotsSettled
 from headway.model.outcome import Outcome
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
@@ -13,6 +14,7 @@ from headway.model.task import Task
 from headway.units import FOREVER, Instant
 
 _LINKS_FADE = 0.98
+_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
 _NEVER = Instant(-FOREVER)
 
 
@@ -86,6 +88,20 @@ class SiteBook:
         self.failures_in_a_row = record.failures_in_a_row
         self.answers = record.done + record.failed
 
+    def learn_robots(self, event: RobotsSettled, *, gave_up: bool) -> str | None:
+        """Take in what became of robots.txt; returns its text when there are rules to be kept."""
+        if event.leads_to is not None and self.robots_hops < _ROBOTS_REDIRECTS:
+            self.robots_url, self.robots_hops = event.leads_to, self.robots_hops + 1
+            return None
+        self.robots_url, self.robots_hops = f"{self.site}/robots.txt", 0
+        if event.rules is None and not gave_up:
+            self.robots_attempts += 1
+            return None
+        # RFC 9309 2.3.1.4: a robots.txt that cannot be had denies everything.
+        self.rules, self.robots_expires_at = event.rules, event.expires_at
+        self.robots_attempts, self.robots_unreachable = 0, gave_up
+        return None if gave_up else event.text
+
     def count_answer(self, now: Instant, outcome: Outcome) -> None:
         """Bytes and time count whether or not the page is kept: the link has carried them."""
         self.wire_bytes += outcome.wire_bytes
@@ -116,6 +132,20 @@ class Ledger:
         self.done = 0
         self.failed = 0
         self.wire_bytes = 0
+
+    @property
+    def page_bytes(self) -> float:
+        """The mean page so far, on the wire."""
+        return self.wire_bytes / (self.done + self.failed) if self.done + self.failed else 0.0
+
+    def restore(self, record: SiteRecord, rules: RobotsRules | None) -> None:
+        book = self.book(record.site)
+        book.restore(record)
+        self.done += record.done
+        self.failed += record.failed
+        self.wire_bytes += record.wire_bytes
+        if rules is not None and record.robots_expires_at is not None:
+            book.rules, book.robots_expires_at = rules, record.robots_expires_at
 
     def open(self, task: Task) -> SiteBook:
         """The site's book; a task given later replaces the one before (another deadline, other limits)."""

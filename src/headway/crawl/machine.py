@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headway.crawl.bound import LinkBound
 from headway.crawl.leases import Leases
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.crawl.steward import Steward
@@ -30,6 +31,7 @@ from headway.model.command import (
 )
 from headway.model.event import (
     CapacityChanged,
+    DelaySensed,
     Draining,
     Event,
     PageSettled,
@@ -45,11 +47,8 @@ from headway.policy.ordering.deadline import Deadline
 from headway.policy.politeness import TROUBLE, Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
 from headway.policy.scope import Scope
-from headway.policy.timetable import Timetable
-from headway.units import FOREVER, UNBOUNDED, Instant, Seconds
+from headway.units import FOREVER, Instant, Seconds
 
-_NO_BOUND = Timetable(UNBOUNDED)
-_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
 
 
@@ -66,7 +65,7 @@ class Crawl:
         max_connections: int,
         lease_s: Seconds,
         asks_robots: bool = True,
-        timetable: Timetable = _NO_BOUND,
+        bound: LinkBound | None = None,
         steward: Steward | None = None,
     ) -> None:
         self.ledger = Ledger()
@@ -81,13 +80,12 @@ class Crawl:
         self._asking_robots: set[Site] = set()
         self._commands: list[Command] = []
         self._wake_at = FOREVER
-        self._usual_timetable = self._timetable = timetable
-        self.capacity_bytes_per_s = UNBOUNDED
-        self._capacity_until = Instant(-FOREVER)
+        self.bound = bound or LinkBound()
         self.steward = steward
         if steward is not None and isinstance(ordering, Deadline):
             ordering.follow(lambda site: steward.latest_start_of(self.ledger.book(site), self.frontier))
         self._begun = False
+        self._spent = False
         self._draining = False
         self._finished = False
 
@@ -98,6 +96,21 @@ class Crawl:
 
     def step(self, now: Instant, event: Event) -> Sequence[Command]:
         self._commands = []
+        self._take_in(now, event)
+        if now >= self.bound.changes_at and self.bound.look(now):
+            self._commands.append(SetCapacity(self.bound.capacity_bytes_per_s))
+            self._disturb(now)
+        for lease in self.leases.expired(now):
+            self._settle(now, lease, _LEASE_EXPIRED)
+        if self._begun:
+            self._allocate(now)
+            self._hand_out(now)
+            self._look_ahead(now)
+        return self._commands
+
+    # -- facts ------------------------------------------------------------------------------------------
+
+    def _take_in(self, now: Instant, event: Event) -> None:
         match event:
             case PageSettled():
                 self._page_settled(now, event)
@@ -117,19 +130,9 @@ class Crawl:
             case Tick():
                 self._wake_at = FOREVER
             case CapacityChanged(capacity):
-                self._timetable = self._usual_timetable if capacity is None else Timetable(capacity)
-                self._capacity_until = now
-        if now >= self._capacity_until:
-            self._set_capacity(now)
-        for lease in self.leases.expired(now):
-            self._settle(now, lease, _LEASE_EXPIRED)
-        if self._begun:
-            self._allocate(now)
-            self._hand_out(now)
-            self._look_ahead(now)
-        return self._commands
-
-    # -- facts ------------------------------------------------------------------------------------------
+                self.bound.set(now, capacity)
+            case DelaySensed(path, round_trip_s):
+                self.bound.sense(now, path, round_trip_s)
 
     def _restore(self, event: Restored) -> None:
         snapshot = event.snapshot
@@ -137,14 +140,7 @@ class Crawl:
         for task in snapshot.tasks:
             self.ledger.open(task)
         for record in snapshot.sites:
-            book = self.ledger.book(record.site)
-            book.restore(record)
-            self.ledger.done += record.done
-            self.ledger.failed += record.failed
-            self.ledger.wire_bytes += record.wire_bytes
-            rules = event.rules.get(record.site)
-            if rules is not None and record.robots_expires_at is not None:
-                book.rules, book.robots_expires_at = rules, record.robots_expires_at
+            self.ledger.restore(record, event.rules.get(record.site))
             self.frontier.free(record.site, record.free_at)
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
@@ -194,6 +190,7 @@ class Crawl:
             state, retry_at = PageState.WAITING, verdict.at
             self.frontier.put(page, lease.attempt + 1, retry_at)
         self.ledger.count(now, book, outcome, state)
+        self.bound.spend(now, outcome.wire_bytes)
         self._commands.append(
             SaveSettled(page, outcome, state, lease.attempt, now, retry_at, capture, tuple(links))
         )
@@ -207,20 +204,12 @@ class Crawl:
         book = self.ledger.book(event.site)
         book.count_answer(now, event.outcome)
         self.ledger.wire_bytes += event.outcome.wire_bytes
-        text: str | None = None
-        if event.leads_to is not None and book.robots_hops < _ROBOTS_REDIRECTS:
-            book.robots_url, book.robots_hops = event.leads_to, book.robots_hops + 1
-        elif event.rules is not None:
-            book.robots_url, book.robots_hops = f"{book.site}/robots.txt", 0
-            book.rules, book.robots_expires_at, text = event.rules, event.expires_at, event.text
-            book.robots_attempts, book.robots_unreachable = 0, False
-        else:
+        self.bound.spend(now, event.outcome.wire_bytes)
+        gave_up = False
+        if event.rules is None:
             verdict = self._retry.decide(now, event.outcome, book.robots_attempts)
-            book.robots_attempts += 1
-            if isinstance(verdict, GiveUp):
-                # RFC 9309 2.3.1.4: a robots.txt that cannot be had denies everything.
-                book.rules, book.robots_expires_at = None, event.expires_at
-                book.robots_attempts, book.robots_unreachable = 0, True
+            gave_up = isinstance(verdict, GiveUp)
+        text = book.learn_robots(event, gave_up=gave_up)
         self._answered(now, book, event.outcome, robots_text=text)
 
     def _answered(
@@ -250,15 +239,6 @@ class Crawl:
             SaveSite(book.site, free_at, book.failures_in_a_row, robots_text, expires_at, book.ended_at)
         )
 
-    def _set_capacity(self, now: Instant) -> None:
-        change_at = self._timetable.next_change_after(now)
-        self._capacity_until = FOREVER if change_at is None else change_at
-        capacity = self._timetable.capacity_at(now)
-        if capacity != self.capacity_bytes_per_s:
-            self.capacity_bytes_per_s = capacity
-            self._commands.append(SetCapacity(capacity))
-            self._disturb(now)
-
     def _disturb(self, now: Instant) -> None:
         if self.steward is not None:
             self.steward.disturb(now)
@@ -270,16 +250,20 @@ class Crawl:
         steward = self.steward
         if steward is None or now < steward.next_at or self._draining:
             return
-        rates = steward.allocate(now, self.ledger, self.frontier, self._timetable)
+        rates = steward.allocate(now, self.ledger, self.frontier, self.bound)
         if rates is not None:
             self._commands.append(SetRates(rates))
             self.frontier.sites_changed()
         self._commands += steward.news(now, self.ledger)
 
     def _hand_out(self, now: Instant) -> None:
+        self._spent = False
         while not self._draining and self.in_flight < self._max_connections:
             room = self.frontier.next_site(now)
             if room is None:
+                break
+            if not self.bound.allows(now, (self.in_flight + 1) * self.ledger.page_bytes):
+                self._spent = True  # nothing more until a quota is renewed
                 break
             self._visit(now, room)
 
@@ -333,10 +317,12 @@ class Crawl:
                 self._commands.append(Finished())
             return
         self._finished = False
-        at = min(self.leases.next_expiry_at(), self._capacity_until)
+        at = min(self.leases.next_expiry_at(), self.bound.changes_at)
         if self.steward is not None and not self._draining:
             at = min(at, self.steward.next_at)
-        if not self._draining and self.in_flight < self._max_connections:
+        if self._spent:
+            at = min(at, self.bound.renews_at(now))
+        elif not self._draining and self.in_flight < self._max_connections:
             at = min(at, self.frontier.next_ready_at(now))
         if at < self._wake_at:
             self._wake_at = at

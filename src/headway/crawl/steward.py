@@ -7,9 +7,9 @@ known of the sites grows. Nothing here touches the link; the machine hands the s
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from headway.crawl.bound import LinkBound
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
 from headway.model.command import Foresee
@@ -18,7 +18,7 @@ from headway.policy.allocation.allocator import Allocation, Allocator, SiteDeman
 from headway.policy.allocation.capacity import Timetable as Capacity
 from headway.policy.estimate import Evidence, Remaining, cap_bytes_per_s, page_bytes, remaining_bytes
 from headway.policy.politeness import Politeness
-from headway.policy.timetable import Timetable
+from headway.policy.timetable import Segment
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 
 _LOOK_AGAIN_S = 1.0
@@ -48,12 +48,12 @@ class Steward:
         self.next_at = now
 
     def allocate(
-        self, now: Instant, ledger: Ledger, frontier: Frontier, timetable: Timetable
+        self, now: Instant, ledger: Ledger, frontier: Frontier, bound: LinkBound
     ) -> dict[Site, BytesPerSecond] | None:
         """The shares from now on, or None when they stay as they are."""
         before = self._allocation.rates
         self._demands = list(self._demanded(ledger, frontier))
-        self._capacity = self._ahead(now, timetable)
+        self._capacity = _capacity_ahead(bound.ahead(now, _HORIZON_S))
         pause_s = _LOOK_AGAIN_S * max(1.0, len(self._demands) / _SITES_A_SECOND)
         self._allocation = self._allocator.decide(
             now, self._demands, self._capacity, at_least_s=Seconds(pause_s / 10)
@@ -138,11 +138,13 @@ class Steward:
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
 
-    def _ahead(self, now: Instant, timetable: Timetable) -> Capacity:
-        segments = timetable.segments(now, _HORIZON_S)
-        if math.isinf(segments[0][2]) and len(segments) == 1:
-            return Capacity.constant(math.inf)
-        return Capacity([(float(from_s), float(rate)) for from_s, _, rate in segments])
+
+def _capacity_ahead(segments: Sequence[Segment]) -> Capacity:
+    steps = [(float(from_s), float(rate)) for from_s, _, rate in segments]
+    if not any(rate for _, rate in steps[-1:]):
+        # Some day the link is free again; the allocation needs to see that day.
+        steps.append((float(segments[-1][1]), max(rate for _, rate in steps) or 1.0))
+    return Capacity(steps)
 
 
 def _alike(before: dict[Site, BytesPerSecond], after: dict[Site, BytesPerSecond]) -> bool:

@@ -9,7 +9,7 @@ from headway.model.page import Lease, Page, Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.model.task import Task
-from headway.units import BytesPerSecond, Instant
+from headway.units import BytesPerSecond, Instant, Seconds
 
 
 class Seeded(msgspec.Struct, frozen=True):
@@ -53,6 +53,13 @@ class CapacityChanged(msgspec.Struct, frozen=True):
     capacity_bytes_per_s: BytesPerSecond | None
 
 
+class DelaySensed(msgspec.Struct, frozen=True, gc=False):
+    """A round trip as the system measures it on one of our connections."""
+
+    path: str
+    round_trip_s: Seconds
+
+
 class Tick(msgspec.Struct, frozen=True):
     """The instant of a `WakeAt` has come."""
 
@@ -61,4 +68,4 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-Event = Seeded | Restored | PageSettled | RobotsSettled | CapacityChanged | Tick | Draining
+Event = Seeded | Restored | PageSettled | RobotsSettled | CapacityChanged | DelaySensed | Tick | Draining
