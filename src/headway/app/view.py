@@ -27,7 +27,8 @@ class SiteLine(msgspec.Struct, frozen=True):
     wire_bytes: int
     rate_bytes_per_s: float
     deadline_at: Instant | None
-    forecast_at: Instant | None
+    forecast_at: tuple[Instant, Instant] | None
+    """Between which instants it will probably end."""
     ended_at: Instant | None
 
 
@@ -104,7 +105,7 @@ def _line(crawl: Crawl, book: SiteBook, now: Instant, rate_bytes_per_s: float) -
         book.wire_bytes,
         rate_bytes_per_s,
         deadline_at,
-        crawl.steward.forecast_of(book.site) if crawl.steward is not None else None,
+        crawl.steward.range_of(now, book, crawl.frontier) if crawl.steward is not None else None,
         book.ended_at,
     )
 

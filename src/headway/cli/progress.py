@@ -133,4 +133,7 @@ def _deadline(line: SiteLine, view: View) -> str:
 def _forecast(line: SiteLine, view: View) -> str:
     if line.forecast_at is None or line.state in {"done", "unreachable"}:
         return ""
-    return f"ends in {format_duration(max(0.0, line.forecast_at - view.now))}"
+    early_s, late_s = (max(0.0, at - view.now) for at in line.forecast_at)
+    if late_s - early_s < 1.0:
+        return f"ends in {format_duration(late_s)}"
+    return f"ends in {format_duration(early_s)} to {format_duration(late_s)}"

@@ -12,11 +12,18 @@ from collections.abc import Iterator, Sequence
 from headway.crawl.bound import LinkBound
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
+from headway.frontier.room import Room
 from headway.model.command import Foresee
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocation, Allocator, SiteDemand, advise
 from headway.policy.allocation.capacity import Timetable as Capacity
-from headway.policy.estimate import Evidence, Remaining, cap_bytes_per_s, page_bytes, remaining_bytes
+from headway.policy.estimate import (
+    Evidence,
+    cap_bytes_per_s,
+    forecast_range,
+    page_bytes,
+    remaining_bytes,
+)
 from headway.policy.politeness import Politeness
 from headway.policy.timetable import Segment
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
@@ -38,6 +45,7 @@ class Steward:
         self._allocation = _NOTHING
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
+        self._known: dict[Site, tuple[object, SiteDemand]] = {}
         self._told_late: set[Site] = set()
         self._doubtful: set[Site] = set()
         self.next_at = Instant(-FOREVER)
@@ -84,59 +92,69 @@ class Steward:
         self._told_late ^= confirmed
         return told
 
-    def forecast_of(self, site: Site) -> Instant | None:
-        return self._allocation.forecast.get(site)
-
     def latest_start_of(self, book: SiteBook, frontier: Frontier) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""
         if book.task.deadline_at is None:
             return FOREVER
-        left = self.remaining(book, frontier).guarded()
-        return Instant(book.task.deadline_at - left / self._cap(book))
+        demand = self._demand(book, frontier.room(book.site))
+        return Instant(book.task.deadline_at - demand.remaining_bytes / demand.cap_bytes_per_s)
 
-    def remaining(self, book: SiteBook, frontier: Frontier) -> Remaining:
-        return remaining_bytes(self._evidence(book, frontier))
+    def range_of(self, now: Instant, book: SiteBook, frontier: Frontier) -> tuple[Instant, Instant] | None:
+        """Between which instants a site will probably end."""
+        end_at = self._allocation.forecast.get(book.site)
+        if end_at is None:
+            return None
+        return forecast_range(now, end_at, remaining_bytes(_evidence(book, frontier.room(book.site))))
 
     def _demanded(self, ledger: Ledger, frontier: Frontier) -> Iterator[SiteDemand]:
         for room in frontier.rooms():
-            if not room.waiting and not room.busy:
-                continue
-            book = ledger.book(room.site)
-            evidence = self._evidence(book, frontier)
-            # A page under way is worth a page's bytes, even when none waits behind it.
-            left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
-            yield SiteDemand(room.site, left, book.task.deadline_at, self._cap(book), book.task.weight)
+            if room.waiting or room.busy:
+                yield self._demand(ledger.book(room.site), room)
 
-    def _evidence(self, book: SiteBook, frontier: Frontier) -> Evidence:
-        task = book.task
-        return Evidence(
-            book.answers,
-            book.wire_bytes,
-            frontier.room(book.site).waiting,
-            book.links_seen,
-            book.links_new,
-            0,
-            task.expected_bytes,
-            task.max_pages,
-            task.max_bytes,
-        )
+    def _demand(self, book: SiteBook, room: Room) -> SiteDemand:
+        """Reckoned anew only when something of the site has changed: most have not, most of the time."""
+        stamp = (book.answers, room.waiting, book.in_flight, book.task, book.rules)
+        known = self._known.get(book.site)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        evidence = _evidence(book, room)
+        # A page under way is worth a page's bytes, even when none waits behind it.
+        left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
+        cap = self._cap(book, page_bytes(evidence))
+        demand = SiteDemand(book.site, left, book.task.deadline_at, cap, book.task.weight)
+        self._known[book.site] = (stamp, demand)
+        return demand
 
-    def _cap(self, book: SiteBook) -> BytesPerSecond:
+    def _cap(self, book: SiteBook, size_bytes: float) -> BytesPerSecond:
         """The most that the site can give: its own speed, less the pauses that manners ask for."""
-        size = book.wire_bytes / book.answers if book.answers else 0.0
-        if size and book.transfer_s:
-            rate, latency_s = BytesPerSecond(book.wire_bytes / book.transfer_s), Seconds(0.0)
-        else:
-            size, rate, latency_s = size or 30_000.0, _NEW_SERVER, _NEW_LATENCY_S
+        is_known = bool(book.wire_bytes and book.transfer_s)
         delay_s = book.rules.crawl_delay_s if book.rules is not None else None
         cap = cap_bytes_per_s(
-            size,
+            size_bytes,
             pause_s=self._politeness.pause_s(delay_s),
             pages_per_connection=1 if delay_s else self._politeness.pages_per_connection,
-            latency_s=latency_s,
-            server_rate_bytes_per_s=rate,
+            # What a page took from request to end has the latency in it.
+            latency_s=Seconds(0.0) if is_known else _NEW_LATENCY_S,
+            server_rate_bytes_per_s=(
+                BytesPerSecond(book.wire_bytes / book.transfer_s) if is_known else _NEW_SERVER
+            ),
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
+
+
+def _evidence(book: SiteBook, room: Room) -> Evidence:
+    task = book.task
+    return Evidence(
+        book.answers,
+        book.wire_bytes,
+        room.waiting,
+        book.links_seen,
+        book.links_new,
+        0,
+        task.expected_bytes,
+        task.max_pages,
+        task.max_bytes,
+    )
 
 
 def _capacity_ahead(segments: Sequence[Segment]) -> Capacity:

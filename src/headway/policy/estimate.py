@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.units import Bytes, BytesPerSecond, Seconds
+from headway.units import Bytes, BytesPerSecond, Instant, Seconds
 
 PRIOR_PAGE_BYTES = 30_000.0
 """About the median HTML page with its headers, compressed as it travels."""
@@ -92,6 +92,15 @@ def cap_bytes_per_s(
     transfer_s = size_bytes / server_rate_bytes_per_s if math.isfinite(server_rate_bytes_per_s) else 0.0
     page_s = pause_s / pages_per_connection + latency_s + transfer_s
     return BytesPerSecond(size_bytes / page_s if page_s > 0 else math.inf)
+
+
+def forecast_range(now: Instant, end_at: Instant, remaining: Remaining) -> tuple[Instant, Instant]:
+    """Between which instants a site will end that is foreseen to end at `end_at` with what is expected."""
+    if remaining.expected <= 0 or not math.isfinite(end_at):
+        return end_at, end_at
+    left_s = end_at - now
+    early, late = (now + left_s * share / remaining.expected for share in (remaining.low, remaining.high))
+    return Instant(early), Instant(late)
 
 
 def fit_xi(downloads: Iterable[tuple[float, float, float]]) -> float:
