@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headway.store.failures import clear_errors
 
-_GATHER_BYTES = 1 << 20
+_GATHER_BYTES = 1 << 18
 _FILE_MODE = 0o644
 
 

@@ -7,7 +7,6 @@ the crawl can choose the same name.
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -55,8 +54,8 @@ class WarcArchive:
         self._file: AppendFile | None = None
         self._name = ""
         self._lengths: dict[str, int] = {}
-        self._notes: OrderedDict[tuple[str, int], CaptureNote] = OrderedDict()
-        self._recent_payloads: OrderedDict[str, str] = OrderedDict()
+        self._notes: dict[tuple[str, int], CaptureNote] = {}
+        self._recent_payloads: dict[str, str] = {}
         """By the crawl's digest: what the store cannot know before its next commit."""
 
     def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
@@ -83,7 +82,7 @@ class WarcArchive:
         if record_type == "response" and digest:
             self._recent_payloads.setdefault(digest, payload_digest)
             if len(self._recent_payloads) > _RECENT_KEPT:
-                self._recent_payloads.popitem(last=False)
+                del self._recent_payloads[next(iter(self._recent_payloads))]
         return capture
 
     def notes_of(self, captures: Iterable[Capture]) -> dict[tuple[str, int], CaptureNote]:
@@ -129,7 +128,7 @@ class WarcArchive:
     def _note(self, capture: Capture, note: CaptureNote) -> None:
         self._notes[capture.warc_file, capture.warc_offset] = note
         if len(self._notes) > _NOTES_KEPT:
-            self._notes.popitem(last=False)
+            del self._notes[next(iter(self._notes))]
 
 
 def _main_record(
@@ -151,39 +150,32 @@ def _main_record(
     else:
         record_type, content_type = "response", "application/http;msgtype=response"
         block = (warc_record.consistent_head(response), response.payload)
-    fields = [
-        ("WARC-Type", record_type),
-        ("WARC-Record-ID", record_id),
-        ("WARC-Date", date),
-        ("WARC-Target-URI", target),
-        ("Content-Type", content_type),
-        ("WARC-Payload-Digest", payload_digest),
-        ("WARC-Block-Digest", warc_record.sha1_digest(*block)),
-    ]
+    fields = (
+        f"WARC-Type: {record_type}\r\nWARC-Record-ID: {record_id}\r\nWARC-Date: {date}\r\n"
+        f"WARC-Target-URI: {target}\r\nContent-Type: {content_type}\r\n"
+        f"WARC-Payload-Digest: {payload_digest}\r\nWARC-Block-Digest: {warc_record.sha1_digest(*block)}\r\n"
+    )
     address = warc_record.ip_address(response.peer)
     if address is not None:
-        fields.append(("WARC-IP-Address", address))
+        fields += f"WARC-IP-Address: {address}\r\n"
     reason = warc_record.truncation_reason(response)
     if reason is not None:
-        fields.append(("WARC-Truncated", reason))
+        fields += f"WARC-Truncated: {reason}\r\n"
     if revisit_of is not None and record_type == "revisit":
-        fields += [
-            ("WARC-Profile", warc_record.REVISIT_PROFILE),
-            ("WARC-Refers-To-Target-URI", warc_record.uri(revisit_of.url)),
-            ("WARC-Refers-To-Date", iso_utc(revisit_of.captured_at)),
-        ]
+        fields += (
+            f"WARC-Profile: {warc_record.REVISIT_PROFILE}\r\n"
+            f"WARC-Refers-To-Target-URI: {warc_record.uri(revisit_of.url)}\r\n"
+            f"WARC-Refers-To-Date: {iso_utc(revisit_of.captured_at)}\r\n"
+        )
     return record_type, warc_record.record(fields, *block)
 
 
 def _request_record(response: Response, response_id: str, date: str, target: str) -> bytes:
     head = response.request_head
     fields = (
-        ("WARC-Type", "request"),
-        ("WARC-Record-ID", warc_record.new_record_id()),
-        ("WARC-Date", date),
-        ("WARC-Target-URI", target),
-        ("WARC-Concurrent-To", response_id),
-        ("Content-Type", "application/http;msgtype=request"),
-        ("WARC-Block-Digest", warc_record.sha1_digest(head)),
+        f"WARC-Type: request\r\nWARC-Record-ID: {warc_record.new_record_id()}\r\nWARC-Date: {date}\r\n"
+        f"WARC-Target-URI: {target}\r\nWARC-Concurrent-To: {response_id}\r\n"
+        f"Content-Type: application/http;msgtype=request\r\n"
+        f"WARC-Block-Digest: {warc_record.sha1_digest(head)}\r\n"
     )
     return warc_record.record(fields, head)

@@ -62,11 +62,11 @@ def new_record_id() -> str:
     return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}>"
 
 
-def record(fields: Iterable[tuple[str, str]], *block: bytes) -> bytes:
-    """A whole record as one gzip member. Values must have gone through `uri` or `field_text`."""
+def record(fields: str, *block: bytes) -> bytes:
+    """A whole record as one gzip member. Values in `fields` have gone through `uri` or `field_text`."""
     length_bytes = sum(map(len, block))
-    lines = "".join([f"{name}: {value}\r\n" for name, value in fields])
-    header = f"WARC/1.1\r\n{lines}Content-Length: {length_bytes}\r\n\r\n".encode()
+    header = f"WARC/1.1\r\n{fields}Content-Length: {length_bytes}\r\n\r\n".encode()
+    # One call for the whole: a compressor of its own for each record costs as much again to set up.
     member: bytes = igzip_lib.compress(
         b"".join((header, *block, b"\r\n\r\n")), _GZIP_LEVEL, igzip_lib.COMP_GZIP
     )
@@ -77,12 +77,9 @@ def warcinfo(filename: str, date: str, info: Mapping[str, str]) -> bytes:
     lines = [f"{field_text(name)}: {field_text(value)}\r\n" for name, value in info.items()]
     block = "".join(lines).encode()
     fields = (
-        ("WARC-Type", "warcinfo"),
-        ("WARC-Record-ID", new_record_id()),
-        ("WARC-Date", date),
-        ("WARC-Filename", filename),
-        ("Content-Type", "application/warc-fields"),
-        ("WARC-Block-Digest", sha1_digest(block)),
+        f"WARC-Type: warcinfo\r\nWARC-Record-ID: {new_record_id()}\r\nWARC-Date: {date}\r\n"
+        f"WARC-Filename: {filename}\r\nContent-Type: application/warc-fields\r\n"
+        f"WARC-Block-Digest: {sha1_digest(block)}\r\n"
     )
     return record(fields, block)
 
