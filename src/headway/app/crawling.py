@@ -7,10 +7,12 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
+from headway.app.limit import LimitWatch
 from headway.app.view import View, view_of
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
@@ -22,7 +24,7 @@ from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
-from headway.model.event import Event, Restored, Seeded
+from headway.model.event import CapacityChanged, DelaySensed, Event, Restored, Seeded
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
@@ -33,10 +35,12 @@ from headway.policy.ordering import make_ordering
 from headway.policy.politeness import Politeness
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
+from headway.store.reader import RunReader
 from headway.store.runfolder import RunFolder
 from headway.units import Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.25
 _LEASE_S = Seconds(24 * 3600.0)
 """Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
 
@@ -59,10 +63,12 @@ class CrawlRun:
     ) -> None:
         self._job = job
         self._clock = WallClock()
-        self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), self._clock.now())
+        now = self._clock.now()
+        self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), now)
         snapshot = self.folder.snapshot
-        self.started_at = snapshot.started_at if snapshot is not None else self._clock.now()
-        self.crawl = build_machine(job)
+        self.started_at = snapshot.started_at if snapshot is not None else now
+        self._limit = LimitWatch(folder)
+        self.crawl = build_machine(job, quotas_so_far(now, job, folder))
         self._fetcher = build_fetcher(job, self._clock)
         self._collector = WebCollector(
             self._fetcher,
@@ -119,6 +125,8 @@ class CrawlRun:
     def _opening(self) -> Sequence[Event]:
         now = self._clock.now()
         events: list[Event] = []
+        if self._limit.has_changed():
+            events.append(CapacityChanged(self._limit.limit_bytes_per_s))
         snapshot = self.folder.snapshot
         if snapshot is not None:
             events.append(Restored(snapshot, self._fresh_rules(snapshot, now)))
@@ -138,11 +146,20 @@ class CrawlRun:
 
     async def _watch(self, on_second: Callable[[], None] | None) -> None:
         await asyncio.sleep(0)  # the driver's first turn sets the capacity
+        loop = asyncio.get_running_loop()
+        next_sample_at = loop.time()
         while True:
-            self._sample()
-            if on_second is not None:
-                on_second()
-            await asyncio.sleep(_SAMPLE_EVERY_S)
+            if self._limit.has_changed():
+                self._driver.tell(CapacityChanged(self._limit.limit_bytes_per_s))
+            if self._job.file.crawl.background:
+                for peer, round_trip_s in self._fetcher.round_trips():
+                    self._driver.tell(DelaySensed(peer, Seconds(round_trip_s)))
+            if loop.time() >= next_sample_at:
+                next_sample_at = max(next_sample_at + _SAMPLE_EVERY_S, loop.time())
+                self._sample()
+                if on_second is not None:
+                    on_second()
+            await asyncio.sleep(min(_LOOK_EVERY_S, max(0.0, next_sample_at - loop.time())))
 
     def _sample(self) -> None:
         now = self._clock.now()
@@ -193,6 +210,21 @@ class _Meter:
                 if count > first_sites.get(site, 0)
             }
         self._readings.append((now, received, sites))
+
+
+def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:
+    """The job's quotas, with what this run has used of them since they were last renewed."""
+    if not job.quotas:
+        return []
+    with RunReader(folder) as reader:
+        samples = reader.samples()
+    tallies = []
+    for quota in job.quotas:
+        begin_at = quota.window(now)[0]
+        since = [sample for sample in samples if sample.at >= begin_at]
+        used = sum(max(0, after.wire_bytes - before.wire_bytes) for before, after in pairwise(since))
+        tallies.append(QuotaTally(quota, used_bytes=used, period_from=begin_at))
+    return tallies
 
 
 def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:

@@ -20,6 +20,7 @@ DEADLINES_MISSED = 3
 _HELP = {
     "crawl": "Crawl the sites of a job file, or the URLs given.",
     "demo": "Crawl a small web that headway serves itself.",
+    "limit": "Set another bound for a crawl, running or not.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
     "simulate": "Crawl a described web in virtual time.",
     "status": "Show how far a crawl has come.",

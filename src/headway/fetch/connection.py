@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from headway.fetch.meter import Meter
 from headway.fetch.reader import ResponseReader
+from headway.fetch.roundtrip import round_trip_s
 from headway.fetch.settings import Timeouts
 from headway.fetch.tls import TlsLayer, explain
 from headway.model.outcome import Kind
@@ -48,6 +49,12 @@ class Connection(asyncio.BufferedProtocol):
         """Since when reading has been stopped for want of a grant; that time is not the server's."""
         self.waited_s = 0.0
         """How long the last request waited for its first grant."""
+
+    def round_trip_s(self) -> float | None:
+        """As the kernel measures it now, while a request is under way."""
+        if self._lost or self._reader is None or self._transport is None:
+            return None
+        return round_trip_s(self._transport.get_extra_info("socket"))
 
     def idle_s(self) -> float:
         """How long nothing has come over it."""

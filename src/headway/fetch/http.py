@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headway.fetch.connection import Connection
@@ -80,6 +80,12 @@ class HttpFetcher:
     def bytes_sent(self) -> int:
         """The other way: requests, and the acknowledgements of what came."""
         return self._pacer.sent_bytes
+
+    def round_trips(self) -> Iterator[tuple[str, float]]:
+        """Servers that we are waiting for or reading from, with the round trip to each."""
+        for connection in self._open:
+            if (seconds := connection.round_trip_s()) is not None:
+                yield connection.peer, seconds
 
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
