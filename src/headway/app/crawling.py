@@ -233,6 +233,7 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
         interval_s=job.interval_s,
         pages_per_connection=crawl.pages_per_connection,
         backoff_s=job.backoff_s,
+        max_backoff_s=job.max_backoff_s,
     )
     # Without a bound and without deadlines there is nothing to share out and nothing to foresee.
     is_planned = job.is_bounded or any(wish.deadline is not None for wish in job.sites)

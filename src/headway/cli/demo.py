@@ -88,6 +88,7 @@ def demo_job(served: Served, bandwidth: str) -> Job:
             "allow_private": True,
             "retry_penalty": "1 s",
             "backoff": "500 ms",
+            "max_backoff": "2 s",
             "scope": {"max_depth": _MAX_DEPTH},
             "timeouts": {"first_byte": "3 s", "idle": "3 s"},
         },

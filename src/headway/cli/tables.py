@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -13,11 +12,11 @@ _STYLES = {"met": "green", "missed": "bold red", "unreachable": "red", "open": "
 
 
 def print_summary(console: Console, summary: Summary) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("site", overflow="fold")
     for name in ("deadline", "finished", ""):
         table.add_column(name, no_wrap=True)
-    for name in ("pages", "failed", "bytes"):
+    for name in ("pages", "bytes"):
         table.add_column(name, no_wrap=True, justify="right")
     for site in summary.sites:
         table.add_row(*_cells(site), style=_STYLES.get(site.verdict, ""))
@@ -39,8 +38,7 @@ def _cells(site: SiteResult) -> tuple[str, ...]:
         "" if site.deadline_s is None else format_duration(site.deadline_s),
         "" if site.finished_s is None else format_duration(site.finished_s),
         site.verdict,
-        str(site.done),
-        str(site.failed or ""),
+        f"{site.done} ({site.failed} failed)" if site.failed else str(site.done),
         format_size(site.wire_bytes),
     )
 

@@ -60,6 +60,7 @@ class Job(msgspec.Struct, frozen=True):
     interval_s: Seconds
     retry_penalty_s: Seconds
     backoff_s: Seconds
+    max_backoff_s: Seconds
     timeouts: Timeouts
     limits: Limits
     scope: Scope
@@ -124,6 +125,7 @@ class _Builder:
             self._read(parse_duration, crawl.interval, "crawl", "interval"),
             self._read(parse_duration, crawl.retry_penalty, "crawl", "retry_penalty"),
             self._read(parse_duration, crawl.backoff, "crawl", "backoff"),
+            self._read(parse_duration, crawl.max_backoff, "crawl", "max_backoff"),
             self._timeouts(),
             self._limits(),
             self._scope(sites),

@@ -24,6 +24,7 @@ _WITH_UNITS = {
     "interval": "15 s",
     "retry_penalty": "60 s",
     "backoff": "30 s",
+    "max_backoff": "30 min",
     "day": "10 GB",
     "month": "200 GB",
     "connect": "10 s",

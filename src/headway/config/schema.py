@@ -80,7 +80,8 @@ class CrawlTable(Table, frozen=True):
     retry_penalty: str = "60 s"
     """How long a page that failed waits before it is tried again; longer each time."""
     backoff: str = "30 s"
-    """How long a site in trouble is left alone; longer each time."""
+    """How long a site in trouble is left alone; twice as long each time."""
+    max_backoff: str = "30 min"
     accept: tuple[str, ...] = DEFAULT_TYPES
     max_pages: int | None = None
     """For each site that says nothing itself."""
