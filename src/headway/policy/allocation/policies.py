@@ -112,10 +112,10 @@ def _notes(name: str, problem: Problem) -> Iterator[str]:
     if name == "headway":
         return
     if not problem.capacity.is_constant:
-        yield f"{name} cannot follow a timetable: it counts on the least bandwidth at any time"
+        yield "it cannot follow a timetable, and counts on the least bandwidth at any time"
     if name in ("m-maxt", "m-sumt") and len(problem) <= problem.crawlers and not is_sufficient(problem):
-        yield f"constant rates cannot meet all deadlines here, so m-stet takes over from {name}"
+        yield "constant rates cannot meet all deadlines here, so m-stet takes over, as in the paper"
     if name in _AT_ONCE and len(problem) > problem.crawlers:
-        yield f"{name} opens all sites at once; with {problem.crawlers} crawlers it goes in rounds instead"
+        yield f"it would open all sites at once; with {problem.crawlers} crawlers it goes in rounds instead"
     if "probandwidth" in name and not np.all(problem.has_deadline):
         yield "sites without a deadline stand in with the latest deadline of the others"
