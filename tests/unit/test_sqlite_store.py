@@ -220,15 +220,27 @@ def test_a_reader_of_nothing_says_what_is_wrong(tmp_path):
         RunReader(tmp_path)
 
 
-def test_a_finished_run_can_be_read_where_nothing_may_be_written(store, path):
+def test_a_finished_run_is_one_plain_file_and_reading_leaves_nothing_behind(store, path):
     store.commit([settled(page(1))], {})
     store.close()
-    copy = path.read_bytes()
-    assert not path.with_name("crawl.sqlite-wal").exists()
-    connection, is_begun = schema._try_reading(path, "mode=ro&immutable=1")
-    connection.close()
-    assert is_begun
-    assert path.read_bytes() == copy
+    names = {"crawl.sqlite", "crawl.sqlite-lock"}
+    assert {each.name for each in path.parent.iterdir()} == names
+    before = path.read_bytes()
+    with RunReader(path) as reader:
+        assert reader.totals().done == 1
+        assert {each.name for each in path.parent.iterdir()} == names
+    assert path.read_bytes() == before
+
+
+def test_a_reader_does_not_keep_a_crawl_from_ending_or_starting(store, path):
+    store.commit([settled(page(number)) for number in range(6000)], {})
+    with RunReader(path) as reader:
+        pages = reader.pages()
+        next(pages)
+        store.close()
+        with closing(SqliteStore(path)) as again:
+            again.commit([settled(page(6000))], {})
+            assert sum(1 for _ in pages) == 6000
 
 
 def test_the_table_of_sites_has_what_status_shows(store, path):

@@ -152,6 +152,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         )
         try:
             _check_or_make_tables(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -162,35 +163,35 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def close_for_good(connection: sqlite3.Connection) -> None:
+    """Leave one plain file, which can be copied, or read where nothing may be written."""
+    try:
+        with suppress(sqlite3.Error):
+            # A reader that is looking just now prevents it; then the log stays, which does no harm.
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA journal_mode = DELETE")
+    finally:
+        connection.close()
+
+
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """The database as the last commit left it, while a crawl may go on writing."""
     if not path.is_file():
         raise StoreError(
             f"{path.parent}: not a run folder (it has no {path.name}); give one that a crawl made"
         )
+    address = f"{path.absolute().as_uri()}?mode=ro"
     with clear_errors(path):
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000)
         try:
-            connection, is_begun = _try_reading(path, "mode=ro")
-        except sqlite3.OperationalError:
-            # Reading a WAL database needs its -shm file; on a read-only disk it cannot be made, but then
-            # nobody is writing either.
-            if path.with_name(path.name + "-wal").exists():
-                raise
-            connection, is_begun = _try_reading(path, "mode=ro&immutable=1")
+            is_begun = check_version(connection, path)
+        except BaseException:
+            connection.close()
+            raise
     if not is_begun:
         connection.close()
         raise StoreError(f"{path}: the crawl was stopped before it began; start it again")
     return connection
-
-
-def _try_reading(path: Path, options: str) -> tuple[sqlite3.Connection, bool]:
-    address = f"{path.absolute().as_uri()}?{options}"
-    connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000)
-    try:
-        return connection, check_version(connection, path)
-    except BaseException:
-        connection.close()
-        raise
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> bool:
@@ -220,7 +221,6 @@ def _make_empty_file(path: Path) -> None:
 def _check_or_make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if check_version(connection, path):
         return
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(
         f"BEGIN IMMEDIATE; {_TABLES}"
         f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"

@@ -96,7 +96,7 @@ class SqliteStore:
                 return
             try:
                 with clear_errors(self.path):
-                    self._connection.close()
+                    schema.close_for_good(self._connection)
             finally:
                 os.close(self._lock_fd)
                 self._lock_fd = -1
