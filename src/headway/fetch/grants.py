@@ -57,7 +57,7 @@ class Grants(Generic[Key]):
         capacity_bytes_per_s: float,
         *,
         catch_up_s: float = 0.02,
-        peak_tolerance: float = 0.04,
+        peak_tolerance: float = 0.025,
         max_debt_s: float = 1.0,
         aim: float | None = None,
     ) -> None:
@@ -110,14 +110,17 @@ class Grants(Generic[Key]):
         self._rates = {key: rate for key, rate in rates_bytes_per_s.items() if rate > 0}
         self._reweigh()
 
+    def claim_bytes_per_s(self, key: Key) -> float:
+        """What `set_rates` promised the site, 0 for nothing."""
+        return self._claim(key)
+
     def share_bytes_per_s(self, key: Key) -> float:
         """What the site gets when all that are active want more than there is."""
         if math.isinf(self._capacity):
             return math.inf
-        flow = self._flows.get(key)
-        claim = self._claim(key)
-        if claim:
+        if claim := self._claim(key):
             return claim
+        flow = self._flows.get(key)
         newcomer = flow is None or not flow.active
         return self._common_weight() * self._active_without_claim / (self._active_without_claim + newcomer)
 
@@ -219,7 +222,9 @@ class Grants(Generic[Key]):
         if self._credit_left(now) >= cost_bytes:
             self._credit_bytes -= cost_bytes
         else:
-            self._clear_at = max(self._clear_at, now - self._catch_up_s) + cost_bytes / self._rate()
+            # Time that the guard held back is made up for; time in which nobody asked is not.
+            back_s = _MAX_CREDIT_S if self._blocked_until > self._clear_at else self._catch_up_s
+            self._clear_at = max(self._clear_at, now - back_s) + cost_bytes / self._rate()
 
     def _credit(self, now: float, unused_bytes: float) -> None:
         most = _MAX_CREDIT_S * self._rate()

@@ -45,6 +45,7 @@ class Meter:
         self._scaled = buffer_bytes is None or buffer_bytes >= UNSCALED_BUFFER_BYTES
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if self._scaled else (buffer_bytes or 0)
         self._buffer_wanted = self._buffer_bytes
+        self._version = pacer.version
         self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
         self._entered = False
@@ -120,6 +121,8 @@ class Meter:
         if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
             self._compare(now, more_to_come=True)
             self._buffer_wanted = self._better_buffer()
+        elif self._version != self._pacer.version:
+            self._buffer_wanted = self._better_buffer()
         remaining = _UNLIMITED_BYTES
         if remaining_bytes is not None:
             remaining = remaining_bytes
@@ -192,8 +195,9 @@ class Meter:
         wanted = self._pacer.buffer_bytes(self._site)
         if not self._scaled:
             wanted = min(wanted, UNSCALED_BUFFER_BYTES)
+        changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
-            return min(wanted, 2 * self._buffer_bytes)
+            return wanted if changed else min(wanted, 2 * self._buffer_bytes)
         return wanted if wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes else self._buffer_bytes
 
     def _resize(self, buffer_bytes: int) -> None:

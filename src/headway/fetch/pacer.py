@@ -68,6 +68,8 @@ class Pacer:
         self.chunk_bytes = _LARGEST_CHUNK_BYTES
         """How much one grant lets arrive: about a six-hundredth of a second's worth, in whole segments."""
         self.correct_every_bytes = _CORRECT_EVERY_BYTES
+        self.version = 0
+        """Goes up with every change of the bound or of the rates, so that buffers can follow at once."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.charge_uploads = charge_uploads
@@ -89,6 +91,7 @@ class Pacer:
 
     def set_rates(self, rates_bytes_per_s: Mapping[Site, float]) -> None:
         self._rates = dict(rates_bytes_per_s)
+        self.version += 1
         if self._grants is not None:
             self._grants.set_rates(self._rates)
             self._pump()
@@ -104,9 +107,12 @@ class Pacer:
     def buffer_bytes(self, site: Site) -> int:
         """The receive buffer with which the site can have its share, or the rate that it is lent."""
         book = self.book(site)
-        share = self._running().share_bytes_per_s(site)
+        grants = self._running()
+        share = grants.share_bytes_per_s(site)
         smoothed = book.share_bytes_per_s
-        if smoothed is None or not math.isfinite(smoothed):
+        if grants.claim_bytes_per_s(site):
+            smoothed = share
+        elif smoothed is None or not math.isfinite(smoothed):
             smoothed = _FIRST_SHARE * share
         book.share_bytes_per_s = smoothed = smoothed + 0.2 * (share - smoothed)
         # A site whose asks are granted at once is held back by its buffer alone, so it may be lent more.
@@ -174,6 +180,7 @@ class Pacer:
 
     def _adopt(self, capacity_bytes_per_s: float) -> None:
         self._capacity = capacity_bytes_per_s
+        self.version += 1
         self.bounded = math.isfinite(capacity_bytes_per_s)
         if self.bounded:
             segments = round(capacity_bytes_per_s / _CHUNKS_PER_SECOND / SEGMENT_PAYLOAD_BYTES)

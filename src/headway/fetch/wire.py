@@ -18,7 +18,7 @@ TCP_BYTES = 20 + 12  # with the timestamp option, which nearly everybody uses
 SEGMENT_PAYLOAD_BYTES = 1448
 SEGMENT_OVERHEAD_V4 = ETHERNET_BYTES + 20 + TCP_BYTES
 SEGMENT_OVERHEAD_V6 = ETHERNET_BYTES + 40 + TCP_BYTES
-SMALLEST_BUFFER_BYTES = 4608
+SMALLEST_BUFFER_BYTES = 5120
 LARGEST_BUFFER_BYTES = 4 * 1024 * 1024
 DEFAULT_BUFFER_BYTES = 128 * 1024
 UNSCALED_BUFFER_BYTES = 80 * 1024
@@ -34,9 +34,9 @@ _COUNTERS_AT = 120
 _TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
 # Measured: the kernel doubles what SO_RCVBUF asks for, counts its own records against it, keeps this part of
 # it on its way, takes in that much unread, and drops packets when it offers more than the last part at once.
-_BUFFER_FLOWS = 0.8
-_BUFFER_HOLDS = 1.3
-_BUFFER_OFFERS = 0.55
+_BUFFER_FLOWS = 0.9
+_BUFFER_HOLDS = 1.2
+_BUFFER_OFFERS = 1.0
 _NEVER_MEASURED_US = 0xFFFFFFFF
 
 
