@@ -1,0 +1,28 @@
+"""A web that misbehaves in every way we know of: one site a way, each on a loopback port of its own.
+
+Every site has two pages to begin with. `BAD` is where it misbehaves, `AFTER` is an ordinary page, which shows
+whether the site can still be crawled then. `ChaosSite.expected` says how a fetch of each must end, so that
+the list of behaviours and the list of expectations are one. Nothing in it is random.
+
+    silence      resets, closes, stalls, trickles at every stage; full queues, shut ports
+    framing      lengths that lie, broken chunks, bodies where none may be
+    heads        invalid, endless, other protocols, interim answers, cookies
+    bodies       endless, bombs, codings, charsets and types that lie
+    markup       nesting, attributes and links beyond measure; links with tricks
+    redirects    circles, endless chains, huge and bad places
+    rules        robots.txt that is huge, late, circular, rubbish; a sitemap of entities
+    encryption   certificates and handshakes
+
+    with ChaosProcess() as chaos:
+        for name, site in chaos.sites.items():
+            crawl(chaos.url(name, BAD), chaos.url(name, AFTER))
+
+`python -m headway.testing.chaos --list` prints what there is.
+"""
+
+from headway.testing.chaos.process import ChaosProcess
+from headway.testing.chaos.roster import ROSTER
+from headway.testing.chaos.server import ServedChaos, serve_chaos
+from headway.testing.chaos.site import AFTER, BAD, ChaosSite
+
+__all__ = ["AFTER", "BAD", "ROSTER", "ChaosProcess", "ChaosSite", "ServedChaos", "serve_chaos"]

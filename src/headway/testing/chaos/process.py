@@ -1,0 +1,64 @@
+"""The chaos web in a process of its own, so that its heavy answers cost the crawler nothing to make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from headway.errors import HeadwayError
+from headway.testing.chaos.roster import ROSTER, named
+from headway.testing.chaos.server import ServedChaos
+
+_PATIENCE_S = 20
+
+
+class Ready(msgspec.Struct):
+    """What the child prints as its first line, once it listens."""
+
+    origins: dict[str, str]
+    authority_pem: str
+
+
+class ChaosProcess(ServedChaos):
+    """`with ChaosProcess() as chaos: ...`. The child ends with the block, or when this process dies."""
+
+    def __init__(self, names: Iterable[str] | None = None) -> None:
+        super().__init__(ROSTER if names is None else named(names), {}, "")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "headway.testing.chaos"]
+        for name in self.sites:
+            command += ["--site", name]
+        pipe = subprocess.PIPE
+        self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe)  # noqa: S603 - our own module
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            self._end()
+            raise HeadwayError("the chaos web ended before it was ready")
+        ready = msgspec.json.decode(line, type=Ready)
+        self.origins.update(ready.origins)
+        self.authority_pem = ready.authority_pem
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.terminate()
+        try:
+            child.communicate(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
