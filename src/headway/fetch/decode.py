@@ -111,7 +111,7 @@ def _inflate(data: bytes, step_bytes: int, window_bits: int) -> Generator[bytes,
                 yield piece
             elif not waiting and not inflater.eof:
                 raise _BrokenError("it ends early")
-    except zlib.error as error:
+    except isal_zlib.error as error:  # which is not zlib's
         yield from _salvage(data, window_bits, produced)
         raise _BrokenError(str(error)) from error
     return bytes(inflater.unused_data)
