@@ -33,14 +33,17 @@ from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
 from headway.policy.politeness import Politeness
+from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
 from headway.store.reader import RunReader
 from headway.store.runfolder import RunFolder
-from headway.units import Instant, Seconds
+from headway.units import BytesPerSecond, Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
+_NEW_SERVER = BytesPerSecond(1_000_000.0)
+"""What a server that nobody has met is taken for."""
 _LEASE_S = Seconds(24 * 3600.0)
 """Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
 
@@ -247,7 +250,7 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
         bound=LinkBound(job.timetable, quotas, yields=crawl.background),
-        steward=Steward(allocator, politeness) if is_planned else None,
+        steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from headway.config.deadline import deadline_at
+from headway.config.holidays import national_holidays
 from headway.config.lines import Path
 from headway.config.reading import Source, read_job_file
 from headway.config.schema import JobFile, SiteTable
@@ -21,6 +22,7 @@ from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.parse.url import page_of
 from headway.policy.ordering import parse_ordering
+from headway.policy.prediction import Calendar
 from headway.policy.quota import Period, Quota
 from headway.policy.scope import Scope
 from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours
@@ -65,6 +67,7 @@ class Job(msgspec.Struct, frozen=True):
     limits: Limits
     scope: Scope
     quotas: tuple[Quota, ...]
+    calendar: Calendar
     zone: dt.tzinfo
 
     def tasks(self, started_at: Instant) -> tuple[Task, ...]:
@@ -130,6 +133,7 @@ class _Builder:
             self._limits(),
             self._scope(sites),
             self._quotas(zone),
+            self._calendar(zone),
             zone,
         )
         for number, wish in enumerate(sites):
@@ -223,6 +227,22 @@ class _Builder:
             queries=table.queries,
             accept=tuple(self._file.crawl.accept),
         )
+
+    def _calendar(self, zone: dt.tzinfo) -> Calendar:
+        crawl = self._file.crawl
+        days: set[dt.date] = set()
+        for text in crawl.holidays:
+            try:
+                days.add(dt.date.fromisoformat(text))
+            except ValueError:
+                message = f"{text!r} is not a date such as '2030-12-25'"
+                raise self._source.error(("crawl", "holidays"), message) from None
+        if crawl.country is None:
+            return Calendar(zone, frozenset(days))
+        try:
+            return Calendar(zone, national_holidays(crawl.country, days))
+        except HeadwayError as problem:
+            raise self._source.error(("crawl", "country"), str(problem)) from None
 
     def _quotas(self, zone: dt.tzinfo) -> tuple[Quota, ...]:
         table, where = self._file.crawl.quota, ("crawl", "quota")

@@ -33,13 +33,13 @@ class SiteBook:
         "links_new",
         "links_seen",
         "pages_on_connection",
-        "peer",
         "robots_attempts",
         "robots_expires_at",
         "robots_hops",
         "robots_unreachable",
         "robots_url",
         "rules",
+        "server",
         "started_at",
         "task",
         "transfer_s",
@@ -58,7 +58,8 @@ class SiteBook:
         self.transfer_s = 0.0
         self.links_seen = 0.0
         self.links_new = 0.0
-        self.peer = ""
+        self.server = ""
+        """The address that rates are predicted by."""
         self.started_at: Instant | None = None
         self.ended_at: Instant | None = None
         self.failures_in_a_row = 0

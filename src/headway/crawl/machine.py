@@ -22,6 +22,7 @@ from headway.model.command import (
     Finished,
     PageState,
     SaveFound,
+    SaveServers,
     SaveSettled,
     SaveSite,
     SaveTasks,
@@ -83,7 +84,7 @@ class Crawl:
         self.bound = bound or LinkBound()
         self.steward = steward
         if steward is not None and isinstance(ordering, Deadline):
-            ordering.follow(lambda site: steward.latest_start_of(self.ledger.book(site), self.frontier))
+            ordering.follow(lambda site: steward.latest_start_of(self.ledger.book(site)))
         self._begun = False
         self._spent = False
         self._draining = False
@@ -142,6 +143,8 @@ class Crawl:
         for record in snapshot.sites:
             self.ledger.restore(record, event.rules.get(record.site))
             self.frontier.free(record.site, record.free_at)
+        if self.steward is not None:
+            self.steward.restore(snapshot.servers)
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
 
@@ -191,6 +194,8 @@ class Crawl:
             self.frontier.put(page, lease.attempt + 1, retry_at)
         self.ledger.count(now, book, outcome, state)
         self.bound.spend(now, outcome.wire_bytes)
+        if self.steward is not None:
+            self.steward.learn(now, book, outcome)
         self._commands.append(
             SaveSettled(page, outcome, state, lease.attempt, now, retry_at, capture, tuple(links))
         )
@@ -255,6 +260,8 @@ class Crawl:
             self._commands.append(SetRates(rates))
             self.frontier.sites_changed()
         self._commands += steward.news(now, self.ledger)
+        if servers := steward.learnt():
+            self._commands.append(SaveServers(servers))
 
     def _hand_out(self, now: Instant) -> None:
         self._spent = False

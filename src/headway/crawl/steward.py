@@ -14,8 +14,10 @@ from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
 from headway.frontier.room import Room
 from headway.model.command import Foresee
+from headway.model.outcome import Outcome
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocation, Allocator, SiteDemand, advise
+from headway.policy.allocation.capacity import FASTEST_LINK_BYTES_PER_S
 from headway.policy.allocation.capacity import Timetable as Capacity
 from headway.policy.estimate import (
     Evidence,
@@ -25,6 +27,7 @@ from headway.policy.estimate import (
     remaining_bytes,
 )
 from headway.policy.politeness import Politeness
+from headway.policy.prediction import Prediction
 from headway.policy.timetable import Segment
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 
@@ -32,16 +35,17 @@ _LOOK_AGAIN_S = 1.0
 _SITES_A_SECOND = 2000
 """Looking at many sites takes time, so it is done less often: once a second for each so many."""
 _HORIZON_S = Seconds(14 * 86400.0)
-_NEW_SERVER = BytesPerSecond(1_000_000.0)
-_NEW_LATENCY_S = Seconds(0.1)
+_NEAR_ITS_SHARE = 0.7
+"""Receive windows are cut to a site's share, so a rate near it says little about the server."""
 _SEEN_ENOUGH = 5
 _NOTHING = Allocation({}, FOREVER, {}, ())
 
 
 class Steward:
-    def __init__(self, allocator: Allocator, politeness: Politeness) -> None:
+    def __init__(self, allocator: Allocator, politeness: Politeness, prediction: Prediction) -> None:
         self._allocator = allocator
         self._politeness = politeness
+        self._prediction = prediction
         self._allocation = _NOTHING
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
@@ -55,12 +59,30 @@ class Steward:
         """Something has changed that shares hang on: a site came or ended, or the capacity did."""
         self.next_at = now
 
+    def restore(self, servers: Sequence[tuple[str, bytes]]) -> None:
+        self._prediction.restore(servers)
+
+    def learn(self, now: Instant, book: SiteBook, outcome: Outcome) -> None:
+        """Take in how fast a server was. Where our own share set the pace, it may be faster than that."""
+        if not (outcome.peer and outcome.wire_bytes and outcome.duration_s > 0):
+            return
+        book.server = _server_of(outcome.peer, book.site)
+        rate = BytesPerSecond(outcome.wire_bytes / outcome.duration_s)
+        share = self._allocation.rates.get(book.site, 0.0)
+        is_bounded = self._capacity is not None and self._capacity.most < FASTEST_LINK_BYTES_PER_S
+        held_back = is_bounded and (outcome.held_s > 0 or rate >= _NEAR_ITS_SHARE * share)
+        self._prediction.learn(now, book.server, rate, held_back=held_back)
+
+    def learnt(self) -> tuple[tuple[str, bytes], ...]:
+        """What is new of servers, to be kept."""
+        return tuple(self._prediction.changed_rows())
+
     def allocate(
         self, now: Instant, ledger: Ledger, frontier: Frontier, bound: LinkBound
     ) -> dict[Site, BytesPerSecond] | None:
         """The shares from now on, or None when they stay as they are."""
         before = self._allocation.rates
-        self._demands = list(self._demanded(ledger, frontier))
+        self._demands = list(self._demanded(now, ledger, frontier))
         self._capacity = _capacity_ahead(bound.ahead(now, _HORIZON_S))
         pause_s = _LOOK_AGAIN_S * max(1.0, len(self._demands) / _SITES_A_SECOND)
         self._allocation = self._allocator.decide(
@@ -92,11 +114,12 @@ class Steward:
         self._told_late ^= confirmed
         return told
 
-    def latest_start_of(self, book: SiteBook, frontier: Frontier) -> Instant:
+    def latest_start_of(self, book: SiteBook) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""
-        if book.task.deadline_at is None:
-            return FOREVER
-        demand = self._demand(book, frontier.room(book.site))
+        known = self._known.get(book.site)
+        if book.task.deadline_at is None or known is None:
+            return FOREVER if book.task.deadline_at is None else book.task.deadline_at
+        demand = known[1]
         return Instant(book.task.deadline_at - demand.remaining_bytes / demand.cap_bytes_per_s)
 
     def range_of(self, now: Instant, book: SiteBook, frontier: Frontier) -> tuple[Instant, Instant] | None:
@@ -106,12 +129,12 @@ class Steward:
             return None
         return forecast_range(now, end_at, remaining_bytes(_evidence(book, frontier.room(book.site))))
 
-    def _demanded(self, ledger: Ledger, frontier: Frontier) -> Iterator[SiteDemand]:
+    def _demanded(self, now: Instant, ledger: Ledger, frontier: Frontier) -> Iterator[SiteDemand]:
         for room in frontier.rooms():
             if room.waiting or room.busy:
-                yield self._demand(ledger.book(room.site), room)
+                yield self._demand(now, ledger.book(room.site), room)
 
-    def _demand(self, book: SiteBook, room: Room) -> SiteDemand:
+    def _demand(self, now: Instant, book: SiteBook, room: Room) -> SiteDemand:
         """Reckoned anew only when something of the site has changed: most have not, most of the time."""
         stamp = (book.answers, room.waiting, book.in_flight, book.task, book.rules)
         known = self._known.get(book.site)
@@ -120,26 +143,28 @@ class Steward:
         evidence = _evidence(book, room)
         # A page under way is worth a page's bytes, even when none waits behind it.
         left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
-        cap = self._cap(book, page_bytes(evidence))
+        cap = self._cap(now, book, page_bytes(evidence))
         demand = SiteDemand(book.site, left, book.task.deadline_at, cap, book.task.weight)
         self._known[book.site] = (stamp, demand)
         return demand
 
-    def _cap(self, book: SiteBook, size_bytes: float) -> BytesPerSecond:
+    def _cap(self, now: Instant, book: SiteBook, size_bytes: float) -> BytesPerSecond:
         """The most that the site can give: its own speed, less the pauses that manners ask for."""
-        is_known = bool(book.wire_bytes and book.transfer_s)
         delay_s = book.rules.crawl_delay_s if book.rules is not None else None
         cap = cap_bytes_per_s(
             size_bytes,
             pause_s=self._politeness.pause_s(delay_s),
             pages_per_connection=1 if delay_s else self._politeness.pages_per_connection,
-            # What a page took from request to end has the latency in it.
-            latency_s=Seconds(0.0) if is_known else _NEW_LATENCY_S,
-            server_rate_bytes_per_s=(
-                BytesPerSecond(book.wire_bytes / book.transfer_s) if is_known else _NEW_SERVER
-            ),
+            # A predicted rate is reckoned from request to end, so that it has the latency in it.
+            latency_s=Seconds(0.0),
+            server_rate_bytes_per_s=self._prediction.predict(now, book.server),
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
+
+
+def _server_of(peer: str, site: Site) -> str:
+    """The paper's server is an address; two ports of it may be two machines behind it."""
+    return f"{peer} {site.rpartition(':')[2]}"
 
 
 def _evidence(book: SiteBook, room: Room) -> Evidence:

@@ -49,6 +49,8 @@ class Connection(asyncio.BufferedProtocol):
         """Since when reading has been stopped for want of a grant; that time is not the server's."""
         self.waited_s = 0.0
         """How long the last request waited for its first grant."""
+        self.held_s = 0.0
+        """How long its answer was held back after that."""
 
     def round_trip_s(self) -> float | None:
         """As the kernel measures it now, while a request is under way."""
@@ -96,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._last_arrival_at = self._loop.time()
         self._started_at = started_at + self.waited_s
         self._answered = False
+        self.held_s = 0.0
         if self._lost or self._transport is None:
             reader.fail(Kind.RESET, "the connection was closed")
             self._reader = None
@@ -273,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = self._loop.time()
         self._started_at += now - self._held_since
+        self.held_s += now - self._held_since
         self._last_arrival_at = now
         self._held_since = None
         self._transport.resume_reading()

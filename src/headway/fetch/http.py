@@ -197,6 +197,7 @@ class HttpFetcher:
             body=decoded.body,
             truncated=reader.truncated,
             wire_bytes=attempt.wire_bytes,
+            held_s=Seconds(connection.held_s),
             peer=connection.peer,
             keep_alive=connection.reusable,
             detail=detail,

@@ -22,6 +22,7 @@ from headway.model.command import (
     Finished,
     Foresee,
     SaveFound,
+    SaveServers,
     SaveSettled,
     SaveSite,
     SaveTasks,
@@ -145,7 +146,7 @@ class LiveDriver:
         match command:
             case FetchPage() | FetchRobots():
                 self._collector.start(command, self.tell, self._fail)
-            case SaveFound() | SaveSettled() | SaveSite() | SaveTasks():
+            case SaveFound() | SaveSettled() | SaveSite() | SaveTasks() | SaveServers():
                 self._batch.append(command)
                 self._schedule_commit()
             case SetRates():

@@ -103,5 +103,11 @@ class SaveSite(msgspec.Struct, frozen=True):
     """When its last page settled; None while it has pages to come."""
 
 
-Saving = SaveTasks | SaveFound | SaveSettled | SaveSite
+class SaveServers(msgspec.Struct, frozen=True):
+    """What was learnt of servers: each with its 48 predicted rates, packed."""
+
+    rows: tuple[tuple[str, bytes], ...]
+
+
+Saving = SaveTasks | SaveFound | SaveSettled | SaveSite | SaveServers
 Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | WakeAt | Finished | Saving

@@ -44,3 +44,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """In the order in which they were found."""
     seen: Sequence[PageKey]
     """Every key ever saved, the waiting ones included."""
+    servers: Sequence[tuple[str, bytes]] = ()
+    """What was learnt of servers, as `SaveServers` had it."""

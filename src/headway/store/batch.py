@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import PageState, SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
 from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.model.task import Task
@@ -95,6 +95,8 @@ class BatchWriter:
                         found.setdefault(page.key, page)
                 case SaveTasks():
                     tasks += saving.tasks
+                case SaveServers():
+                    self._run_many(sql.PUT_SERVER, saving.rows)
         self._run_many(sql.PUT_FILE, file_lengths.items())
         self._add_found(found.values())
         for each in settled:

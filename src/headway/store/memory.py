@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headway.model.command import SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
 from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
@@ -29,6 +29,7 @@ class MemoryStore:
         self._seen: dict[PageKey, None] = {}
         self._originals: dict[str, Original] = {}
         self._lengths: dict[str, int] = {}
+        self._servers: dict[str, bytes] = {}
 
     def load(self) -> Snapshot | None:
         if self._started_at is None:
@@ -39,6 +40,7 @@ class MemoryStore:
             sites=list(self._sites.values()),
             waiting=list(self._waiting.values()),
             seen=list(self._seen),
+            servers=sorted(self._servers.items()),
         )
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
@@ -56,6 +58,8 @@ class MemoryStore:
                     self._tasks.update({task.site: task for task in tasks})
                 case SaveSettled():
                     self._settle(saving)
+                case SaveServers(rows):
+                    self._servers.update(rows)
                 case SaveSite():
                     self._save_site(saving)
                 case SaveFound():

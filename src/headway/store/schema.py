@@ -112,6 +112,7 @@ CREATE TABLE outcome (
     pages INTEGER NOT NULL,
     PRIMARY KEY (site_id, state, kind, reason)
 ) WITHOUT ROWID;
+CREATE TABLE server (address TEXT PRIMARY KEY, rates BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE file (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length_bytes INTEGER);
 CREATE TABLE sample (
     id INTEGER PRIMARY KEY,

@@ -53,6 +53,7 @@ class SqliteStore:
                 sites=self._load_sites(),
                 waiting=self._load_waiting(),
                 seen=self._load_seen(),
+                servers=self._connection.execute(sql.SERVERS).fetchall(),
             )
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:

@@ -34,6 +34,10 @@ PUT_ROBOTS = """
 PUT_FILE = """
     INSERT INTO file (name, length_bytes) VALUES (?, ?)
     ON CONFLICT (name) DO UPDATE SET length_bytes = excluded.length_bytes"""
+SERVERS = "SELECT address, rates FROM server ORDER BY address"
+PUT_SERVER = """
+    INSERT INTO server (address, rates) VALUES (?, ?)
+    ON CONFLICT (address) DO UPDATE SET rates = excluded.rates"""
 NUMBER_SITE = "INSERT INTO site (id, site) VALUES (?, ?)"
 FIND_SEEN = "SELECT place, page_id FROM seen WHERE site_id = ? AND key = ?"
 FIND_VERDICT = "SELECT state, kind FROM page WHERE id = ?"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks
+from headway.model.command import PageState, SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import Snapshot, WaitingRecord
@@ -184,6 +184,14 @@ def check_the_first_capture_of_a_content_is_found(open_store: OpenStore) -> None
         _expect(store.find_digest("sha1:SAME"), expected, "also after a restart")
         _expect(store.find_digest("sha1:LOST"), None, "what no archive holds cannot be referred to")
         _expect(store.find_digest("sha1:NONE"), None, "an unknown content is unknown")
+
+
+def check_servers_are_remembered(open_store: OpenStore) -> None:
+    with _begun(open_store) as store:
+        store.commit([SaveServers((("192.0.2.1", b"old"), ("192.0.2.2", b"\x00two")))], {})
+        store.commit([SaveServers((("192.0.2.1", b"new"),))], {})
+    servers = [tuple(row) for row in _load(open_store).servers]
+    _expect(servers, [("192.0.2.1", b"new"), ("192.0.2.2", b"\x00two")], "what was last learnt of each")
 
 
 def check_file_lengths_are_committed(open_store: OpenStore) -> None:
