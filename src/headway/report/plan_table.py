@@ -85,7 +85,7 @@ def compare_table(
     notes: list[str] = []
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("policy", no_wrap=True)
-    for name in ("max end", "sum of ends", "sum of execution", "tardiness", "late"):
+    for name in ("max end, s", "sum of ends, s", "execution, s", "tardiness, s", "late"):
         table.add_column(name, justify="right", no_wrap=True)
     done = [schedule for _, schedule, _ in results if schedule is not None]
     best = [min(column) for column in zip(*map(_figures, done), strict=True)]
@@ -105,8 +105,8 @@ def compare_table(
     bounds = lower_bounds(problem)
     table.add_row(
         "no policy below",
-        f"{bounds['max_completion_s']:.1f} s",
-        f"{bounds['sum_completion_s']:.1f} s",
+        f"{bounds['max_completion_s']:.1f}",
+        f"{bounds['sum_completion_s']:.1f}",
         style="dim",
     )
     return table, [f"({number}) {note}" for number, note in enumerate(notes, 1)]
@@ -151,4 +151,4 @@ def _figures(schedule: Schedule) -> tuple[float, ...]:
 
 def _texts(schedule: Schedule) -> tuple[str, ...]:
     *times, late = _figures(schedule)
-    return (*(f"{time:.1f} s" for time in times), f"{late:.0f}")
+    return (*(f"{time:.1f}" for time in times), f"{late:.0f}")

@@ -56,7 +56,7 @@ class Course:
             return False
         if not _same_link(self._link.seen_from(now - self._made_at), work.link):
             return False
-        if np.any(np.abs(self._due_at[numbers] - now - work.due_s) > SAME_S):
+        if not np.allclose(self._due_at[numbers], work.due_s + now, rtol=0.0, atol=SAME_S):
             return False
         if np.any(np.abs(self._cap[numbers] - work.cap_bytes_per_s) > DRIFT * work.cap_bytes_per_s):
             return False

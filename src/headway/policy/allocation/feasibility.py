@@ -17,7 +17,7 @@ import numpy as np
 from headway.policy.allocation.capacity import BoolArray, FloatArray, Timetable
 from headway.policy.allocation.problem import Problem
 
-TOLERANCE = 1e-7
+TOLERANCE = 1e-9
 SMALL_TABLE = 4000
 """Up to so many entries a plain table of sites by instants is quicker than sorting."""
 
@@ -126,8 +126,9 @@ def first_overfull_s(work: Work, due_s: FloatArray) -> float | None:
     if np.any(hopeless):
         return float(due_s[hopeless].min())
     at_s = critical_instants(work, due_s)
-    # Measured by all that is left as well, or the last second before a deadline would be judged too finely.
-    tolerance = TOLERANCE * np.maximum(work.link.most * at_s, float(work.left_bytes.sum()))
+    # Measured by all that is due as well, or the last second before a deadline would be judged too finely.
+    all_due = float(work.left_bytes[np.isfinite(due_s)].sum())
+    tolerance = TOLERANCE * np.maximum(work.link.most * at_s, all_due)
     over = np.flatnonzero(np.any(room_bytes(work, due_s, at_s) < -tolerance, axis=0))
     return float(at_s[over[0]]) if len(over) else None
 

@@ -22,6 +22,9 @@ from headway.policy.allocation.feasibility import (
 )
 from headway.policy.allocation.listing import Row, rates_in_order
 
+NEAR = 1e-11
+"""Moments that differ by this part of the time that all the work takes are one moment."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Watch:
@@ -35,12 +38,12 @@ class Watch:
     room: FloatArray
     """Bytes to spare by each of these instants: a row for the link, and one for seats if they are short."""
     near_s: float
-    """Moments closer than this are one moment: otherwise rounding would cut time ever finer."""
+    """Closer than this, rounding would cut time ever finer."""
 
     @staticmethod
     def of(work: Work, guard_s: FloatArray) -> Watch:
         at_s = critical_instants(work, guard_s)
-        near_s = TOLERANCE * float(work.left_bytes.sum()) / work.link.most
+        near_s = NEAR * float(work.left_bytes.sum()) / work.link.most
         return Watch(work, guard_s, guard_s - work.shortest_s, at_s, room_bytes(work, guard_s, at_s), near_s)
 
     def stretched(self, stretch_s: float) -> Watch:
@@ -82,11 +85,12 @@ class Watch:
         """
         order = np.argsort(self.laxity_s)
         members = np.searchsorted(self.laxity_s[order], self.at_s - self.near_s)
-        used = _sums(rates[order])[members] / self.work.link.at(0.0)
+        unused = self.work.link.at(0.0) - _sums(rates[order])[members]
+        losing = (unused > 1e-6 * self.work.link.most)[np.newaxis]
         if len(self.room) > 1:
-            seats_used = _sums((rates / self.work.cap_bytes_per_s)[order])[members] / self.work.seats
-            used = np.stack((used, seats_used))
-        return self.full() & (used < 1 - 1e-6)
+            seats_used = _sums((rates / self.work.cap_bytes_per_s)[order])[members]
+            losing = np.stack((losing[0], seats_used < (1 - 1e-6) * self.work.seats))
+        return self.full() & losing
 
 
 def order_now(watch: Watch, place: IntArray, grain_s: float = 0.0) -> IntArray:
@@ -170,7 +174,7 @@ def run_guarded(work: Work, order: IntArray, guard_s: FloatArray) -> list[Row]:
     site = np.arange(len(work))
     rows: list[Row] = []
     now_s = 0.0
-    smallest_step_s = TOLERANCE / 10 * float(work.left_bytes.sum()) / work.link.most
+    smallest_step_s = NEAR / 10 * float(work.left_bytes.sum()) / work.link.most
     while len(site):
         watch = Watch.of(work, guard_s)
         rates = rates_in_order(work, order_now(watch, place), work.link.at(0.0))

@@ -14,6 +14,7 @@ import numpy as np
 from headway.policy.allocation.allocator import Allocator, Decision
 from headway.policy.allocation.capacity import FloatArray, IntArray
 from headway.policy.allocation.feasibility import TOLERANCE, Work
+from headway.policy.allocation.guard import NEAR
 from headway.policy.allocation.listing import columns_in_order, run_in_order
 from headway.policy.allocation.portfolio import are_few
 from headway.policy.allocation.problem import Objective, Problem, Schedule
@@ -48,7 +49,7 @@ class _VirtualCrawl:
         decisions = 4_000_000 / len(problem)
         self._few = are_few(len(problem), unhurried=True)
         self._grain_s = 0.0 if self._few else end_s / max(decisions, 25)
-        self._step_s = TOLERANCE / 10 * end_s
+        self._step_s = NEAR / 10 * end_s
 
     def run(self) -> Schedule:
         now_s, numbers = 0.0, np.arange(len(self._problem))
