@@ -85,7 +85,7 @@ def compare_table(
     notes: list[str] = []
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("policy", no_wrap=True)
-    for name in ("max end, s", "sum of ends, s", "execution, s", "tardiness, s", "late"):
+    for name in ("max end", "sum of ends", "execution", "tardiness", "late"):
         table.add_column(name, justify="right", no_wrap=True)
     done = [schedule for _, schedule, _ in results if schedule is not None]
     best = [min(column) for column in zip(*map(_figures, done), strict=True)]
@@ -109,7 +109,8 @@ def compare_table(
         f"{bounds['sum_completion_s']:.1f}",
         style="dim",
     )
-    return table, [f"({number}) {note}" for number, note in enumerate(notes, 1)]
+    footnotes = [f"({number}) {note}" for number, note in enumerate(notes, 1)]
+    return table, ["Times in seconds; execution is the sum over sites from start to end.", *footnotes]
 
 
 def most_telling(schedule: Schedule, count: int = ROWS) -> list[int]:
