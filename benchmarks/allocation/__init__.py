@@ -1,0 +1,1 @@
+"""What allocation costs, and what it gains."""
