@@ -58,13 +58,18 @@ class Given(NamedTuple):
 
 
 class Flights(NamedTuple):
-    """By slot: the page under way."""
+    """By slot, the page under way; or one after the other, the pages whose answers are in."""
 
     page: NDArray[np.int32]
     lease: NDArray[np.int64]
     started_at: NDArray[np.float64]
     answered_at: NDArray[np.float64]
     closes: NDArray[np.bool_]
+
+
+def new_flights(count: int) -> Flights:
+    page, lease = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int64)
+    return Flights(page, lease, np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.bool_))
 
 
 class Connections(NamedTuple):
@@ -133,6 +138,7 @@ class State(NamedTuple):
     sites: Sites
     slots: Slots
     flights: Flights
+    answers: Flights
     connections: Connections
     log: Log
     learnt: Learnt
@@ -166,9 +172,8 @@ def run_loop(
                 return DUE
             _hand_out(state)
         if counters.settled[0] < counters.to_settle[0]:
-            slot = int(slots.finished[counters.settled[0]])
             counters.settled[0] += 1
-            _settle(state, slot)
+            _settle(state, int(counters.settled[0] - 1))
             continue
         if counters.in_flight[0] == 0 and counters.waiting[0] == 0:
             return OVER
@@ -184,7 +189,7 @@ def run_loop(
         counters.now[0] = now
         counters.settled[0] = 0
         counters.to_settle[0] = advance(slots, now, counters.capacity[0])
-        _by_lease(slots.finished, state.flights.lease, int(counters.to_settle[0]))
+        _take_answers(slots, state.flights, state.answers, int(counters.to_settle[0]))
         if turn < len(from_at) and from_at[turn] <= now:
             counters.turn[0] = turn
             counters.capacity[0] = rates[turn]
@@ -236,17 +241,17 @@ def _hand_out(state: State) -> None:
 
 
 @compiled
-def _settle(state: State, slot: int) -> None:
+def _settle(state: State, number: int) -> None:
     rules, given, counters, connections = state.rules, state.given, state.counters, state.connections
-    log, sites, flights = state.log, state.sites, state.flights
-    now, page = counters.now[0], int(flights.page[slot])
+    log, sites, answers = state.log, state.sites, state.answers
+    now, page = counters.now[0], int(answers.page[number])
     site, is_fetched = int(given.site_of[page]), not given.is_missing[page]
     row = counters.ended[0]
     counters.ended[0] += 1
     counters.in_flight[0] -= 1
     log.page[row] = page
-    log.started_at[row] = flights.started_at[slot]
-    log.answered_at[row] = flights.answered_at[slot]
+    log.started_at[row] = answers.started_at[number]
+    log.answered_at[row] = answers.answered_at[number]
     log.ended_at[row] = now
     log.wire_bytes[row] = given.size_bytes[page] if is_fetched else ERROR_PAGE_BYTES
     log.is_fetched[row] = is_fetched
@@ -256,7 +261,7 @@ def _settle(state: State, slot: int) -> None:
         counters.open[0] += 1
     if is_fetched:
         _follow(state, page)
-    connections.open_until[site] = -math.inf if flights.closes[slot] else now + rules.keep_open_s
+    connections.open_until[site] = -math.inf if answers.closes[number] else now + rules.keep_open_s
     connections.pages_on[site] += 1
     if is_fetched and connections.pages_on[site] < rules.pages_per_connection:
         sites.free_at[site] = now
@@ -297,12 +302,22 @@ def _follow(state: State, page: int) -> None:
 
 
 @compiled
-def _by_lease(finished: NDArray[np.int32], lease: NDArray[np.int64], count: int) -> None:
-    """Answers of one instant in the order in which their pages were handed out."""
-    for place in range(1, count):
-        slot = finished[place]
-        before = place
-        while before > 0 and lease[finished[before - 1]] > lease[slot]:
-            finished[before] = finished[before - 1]
-            before -= 1
-        finished[before] = slot
+def _take_answers(slots: Slots, flights: Flights, answers: Flights, count: int) -> None:
+    """Answers of one instant in the order in which their pages were handed out. They are copied, since a
+    slot may be taken again before all are settled."""
+    for number in range(count):
+        slot = slots.finished[number]
+        place = number
+        while place > 0 and answers.lease[place - 1] > flights.lease[slot]:
+            _copy_flight(answers, place - 1, answers, place)
+            place -= 1
+        _copy_flight(flights, slot, answers, place)
+
+
+@compiled
+def _copy_flight(source: Flights, one: int, target: Flights, other: int) -> None:
+    target.page[other] = source.page[one]
+    target.lease[other] = source.lease[one]
+    target.started_at[other] = source.started_at[one]
+    target.answered_at[other] = source.answered_at[one]
+    target.closes[other] = source.closes[one]

@@ -99,13 +99,8 @@ def _new_state(web: Web, servers: Servers, setup: Setup, trouble: Trouble, ranks
         new_pages(count),
         new_sites(web),
         new_slots(robots),
-        fast.Flights(
-            np.zeros(robots, np.int32),
-            np.zeros(robots, np.int64),
-            np.zeros(robots),
-            np.zeros(robots),
-            np.zeros(robots, np.bool_),
-        ),
+        fast.new_flights(robots),
+        fast.new_flights(robots),
         fast.Connections(np.zeros(sites, np.int32), np.full(sites, -math.inf)),
         fast.Log(
             np.zeros(count, np.int32),

@@ -102,7 +102,7 @@ def next_change_at(slots: Slots) -> float:
 def advance(slots: Slots, now: float, capacity: float) -> int:
     """Let everything happen that is due; returns how many transfers ended (their slots in `finished`)."""
     ended = 0
-    has_begun = False
+    is_unshared = False
     while slots.counts[2] > 0:
         slot = int(slots.coming[0])
         if slots.at[slot] > now:
@@ -122,10 +122,12 @@ def advance(slots: Slots, now: float, capacity: float) -> int:
             # Until the share is known.
             slots.at[slot] = math.inf
             _move(slots, slot)
-            has_begun = True
             if slots.counts[3] == 0 and slots.wanted[0] <= capacity:
+                # Nobody else is touched while the link has enough for all.
                 _set_rate(slots, slot, now, slots.cap[slot])
-    if (ended > 0 or has_begun) and (slots.counts[3] == 1 or slots.wanted[0] > capacity):
+            else:
+                is_unshared = True
+    if is_unshared or (ended > 0 and slots.counts[3] == 1):
         share_link(slots, now, capacity)
     return ended
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
+from headway.crawl.bound import LinkBound
 from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
-from headway.frontier.room import Waiting
-from headway.model.command import PageState
 from headway.model.event import Seeded
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Lease, Page
+from headway.model.page import Page
 from headway.policy.ordering import make_ordering
 from headway.policy.pagerank import Ranks
 from headway.policy.retry import RetryPolicy
@@ -23,7 +21,7 @@ from headway.sim.setup import Setup
 from headway.sim.trouble import Trouble
 from headway.sim.web import Servers, Web
 from headway.sim.world import GraphWorld
-from headway.units import Instant, Seconds
+from headway.units import Seconds
 
 EVERYTHING = Scope(accept=(ANY_TYPE,), max_url_length=1 << 30)
 
@@ -61,7 +59,7 @@ def run_machine(
         max_connections=connections,
         keep_open_s=politeness.keep_open_s,
     )
-    crawl = _TellingCrawl(
+    crawl = Crawl(
         ordering=make_ordering(
             setup.strategy, seed=setup.seed, ranks=None if ranks is None else lambda key: float(ranks[key])
         ),
@@ -71,7 +69,7 @@ def run_machine(
         max_connections=connections,
         lease_s=Seconds(math.inf),
         asks_robots=setup.asks_robots_txt,
-        timetable=setup.timetable,
+        bound=LinkBound(setup.timetable),
     )
     simulate(crawl, world, [Seeded((), seed_pages(web))], log=log)
     return Record.of(world.log)
@@ -79,26 +77,3 @@ def run_machine(
 
 def seed_pages(web: Web) -> tuple[Page, ...]:
     return tuple(web.page(number, 0) for number in web.seeds.tolist())
-
-
-class _TellingCrawl(Crawl):
-    """The machine, telling its frontier of every page that is done with (twice does no harm)."""
-
-    def _settle(
-        self,
-        now: Instant,
-        lease: Lease,
-        outcome: Outcome,
-        links: Sequence[Page] = (),
-        capture: Capture | None = None,
-    ) -> None:
-        self.frontier.settled(lease.page, links)
-        super()._settle(now, lease, outcome, links, capture)
-
-    def _drop(
-        self, now: Instant, book: object, everyone: Iterable[Waiting], kind: Kind, state: PageState
-    ) -> None:
-        everyone = list(everyone)
-        for waiting in everyone:
-            self.frontier.settled(waiting.page)
-        super()._drop(now, book, everyone, kind, state)  # type: ignore[arg-type]

@@ -96,7 +96,12 @@ class GraphWorld:
 
     def settle(self, now: Instant) -> Sequence[Event]:
         count = advance(self._slots, now, self._capacity_bytes_per_s)
-        return in_order([self._ended(now, int(slot)) for slot in self._slots.finished[:count]])
+        slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
+        return in_order([self._ended(now, slot) for slot in slots])
+
+    def _turn(self, slot: int) -> float:
+        command = self._under_way[slot].command
+        return command.lease.number if isinstance(command, FetchPage) else FOREVER
 
     def _ended(self, now: Instant, slot: int) -> Event:
         started_at, answered_at, command, outcome = self._under_way.pop(slot)
