@@ -22,6 +22,9 @@ _BROTLI_SLICE_BYTES = 4096
 # RFC 9659: no more than this may be asked of one who decodes zstd on the web.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 
+# Not zlib's, nor a child of it. The package's stubs call it an instance.
+_InflateError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+
 
 class Decoded(msgspec.Struct, frozen=True):
     body: bytes
@@ -111,7 +114,7 @@ def _inflate(data: bytes, step_bytes: int, window_bits: int) -> Generator[bytes,
                 yield piece
             elif not waiting and not inflater.eof:
                 raise _BrokenError("it ends early")
-    except isal_zlib.error as error:  # which is not zlib's
+    except _InflateError as error:
         yield from _salvage(data, window_bits, produced)
         raise _BrokenError(str(error)) from error
     return bytes(inflater.unused_data)

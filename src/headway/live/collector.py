@@ -11,17 +11,22 @@ from collections.abc import Callable
 import msgspec
 
 from headway.fetch.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
+from headway.live.aside import Aside
 from headway.live.classify import outcome_of
 from headway.live.driver import Fail, Settle
 from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
 from headway.model.event import PageSettled, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Page
+from headway.model.robots import RobotsRules
 from headway.parse.document import REDIRECT_STATUSES, Parsed, ParseOptions, parse
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
 from headway.units import Instant
 
+# Above these sizes a hostile page, or the rules of a hostile site, could hold up everybody for a second.
+_PARSED_IN_PLACE_BYTES = 64 * 1024
+_RULES_READ_IN_PLACE_BYTES = 16 * 1024
 _ARCHIVED = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED})
 
 
@@ -58,6 +63,7 @@ class WebCollector:
         self._accept_types = accept_types
         self._parse_options = parse_options
         self._on_page = on_page
+        self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -85,6 +91,7 @@ class WebCollector:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._fetcher.aclose()
+        self._aside.close()
 
     def _finish(self, task: asyncio.Task[None], fail: Fail) -> None:
         self._tasks.discard(task)
@@ -97,7 +104,7 @@ class WebCollector:
         page = command.lease.page
         request = Request(page.url, page.site, (), command.close_after, self._accept_types)
         response = await self._fetcher.fetch(request)
-        parsed = parse(response, page, self._parse_options) if response.kind is Kind.FETCHED else None
+        parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         original = self._original(parsed) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         capture = self._keep(response, parsed, outcome, original)
@@ -105,6 +112,11 @@ class WebCollector:
             self._on_page(Collected(page, response, parsed, outcome, capture))
         links = parsed.links if parsed is not None else ()
         settle(PageSettled(command.lease, outcome, links, capture))
+
+    async def _parse(self, response: Response, page: Page) -> Parsed:
+        if len(response.body) <= _PARSED_IN_PLACE_BYTES:
+            return parse(response, page, self._parse_options)
+        return await self._aside.run(parse, response, page, self._parse_options)
 
     def _original(self, parsed: Parsed) -> Original | None:
         if not parsed.digest:
@@ -126,14 +138,19 @@ class WebCollector:
     # -- robots.txt -------------------------------------------------------------------------------------
 
     async def _robots(self, command: FetchRobots, settle: Settle) -> None:
-        site, user_agent = command.site, self._user_agent
+        site = command.site
         response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
         outcome = outcome_of(self._clock.now(), response, None, is_known=False)
         is_answer = response.kind is Kind.FETCHED
-        rules = judge(response.status, response.body, user_agent) if is_answer else None
+        rules = await self._judge(response) if is_answer else None
         expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
         text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
         settle(RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response)))
+
+    async def _judge(self, response: Response) -> RobotsRules | None:
+        if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:
+            return judge(response.status, response.body, self._user_agent)
+        return await self._aside.run(judge, response.status, response.body, self._user_agent)
 
 
 def _leads_to(response: Response) -> str | None:

@@ -76,7 +76,9 @@ def scan(text: str) -> Iterator[Element]:
 def attributes_of(inside: str) -> dict[str, str]:
     """The attributes written between a tag's name and its end. Of two with one name the first counts."""
     found: dict[str, str] = {}
-    for name, *values in _ATTRIBUTE.findall(inside):
+    # One at a time, not all at once: on a tag of megabytes that would keep the interpreter from others.
+    for match in _ATTRIBUTE.finditer(inside):
+        name, *values = match.groups("")
         value = values[0] or values[1] or values[2]
         found.setdefault(name.lower(), unescape_attribute(value) if "&" in value else value)
     return found

@@ -22,7 +22,7 @@ _BLOCK = b"<p>and so on and so forth</p>\n" * 512
 
 
 def _gzip(data: bytes) -> bytes:
-    return gzip.compress(data, 9, mtime=0)
+    return gzip.compress(data, 6, mtime=0)
 
 
 def _brotli(data: bytes) -> bytes:
@@ -40,7 +40,6 @@ def _nested_gzip(data: bytes) -> bytes:
 
 @functools.cache
 def _bomb(pack: Callable[[bytes], bytes]) -> bytes:
-    """Made when first asked for: it takes a moment."""
     return pack(bytes(_BOMB_BYTES))
 
 
@@ -53,7 +52,14 @@ def _explodes(coding: str, pack: Callable[[bytes], bytes]) -> Script:
 
 def _bomb_site(name: str, coding: str, pack: Callable[[bytes], bytes]) -> ChaosSite:
     does = f"sends {_BOMB_BYTES // 2**20} MiB as a few KB of {coding}"
-    return ChaosSite(name=name, does=does, bad=Kind.BOMB, answer=_explodes(coding, pack), is_heavy=True)
+    return ChaosSite(
+        name=name,
+        does=does,
+        bad=Kind.BOMB,
+        answer=_explodes(coding, pack),
+        prepare=functools.partial(_bomb, pack),
+        is_heavy=True,
+    )
 
 
 def _coded(coding: str, payload: bytes) -> bytes:

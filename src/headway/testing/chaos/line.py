@@ -49,6 +49,7 @@ class Line:
         """Until the client has had enough, which shows as a ConnectionError."""
         for piece in pieces:
             await self.send(piece)
+            await asyncio.sleep(0)  # a quick reader must not keep the other sites waiting
 
     async def trickle(self, data: bytes, pause_s: float) -> None:
         """A byte at a time."""

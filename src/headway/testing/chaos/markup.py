@@ -155,6 +155,7 @@ SITES = (
             does=does,
             bad=Kind.FETCHED,
             answer=_long_page(make),
+            prepare=functools.partial(_made, make),
             leads_to={"/found": Kind.FETCHED},
             is_heavy=True,
         )

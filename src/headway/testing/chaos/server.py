@@ -40,6 +40,9 @@ async def serve_chaos(sites: Mapping[str, ChaosSite] | None = None) -> AsyncIter
     chosen = ROSTER if sites is None else sites
     needs_certificates = any(site.door in ENCRYPTED for site in chosen.values())
     certificates = Certificates() if needs_certificates else None
+    for site in chosen.values():
+        if site.prepare is not None:
+            site.prepare()
     async with AsyncExitStack() as stack:
         house = _House()
         stack.push_async_callback(house.aclose)

@@ -53,6 +53,8 @@ class ChaosSite(msgspec.Struct, frozen=True, kw_only=True):
     because: Kind | None = None
     """How the fetch of robots.txt ended, where that is what the pages fail by."""
     door: Door = Door.OPEN
+    prepare: Callable[[], object] | None = None
+    """Makes what takes long to make, before the site opens."""
     leads_to: Mapping[str, Kind] = {}
     """More paths that the bad page leads to, and how they must end; no others may be asked for."""
     is_heavy: bool = False
