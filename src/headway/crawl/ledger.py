@@ -36,6 +36,7 @@ class SiteBook:
         "robots_attempts",
         "robots_expires_at",
         "robots_hops",
+        "robots_problem",
         "robots_unreachable",
         "robots_url",
         "rules",
@@ -70,6 +71,8 @@ class SiteBook:
         self.robots_url = f"{task.site}/robots.txt"
         self.robots_hops = 0
         self.robots_unreachable = False
+        self.robots_problem = ""
+        """Why robots.txt could not be had: what a person needs to know about the pages given up for it."""
 
     @property
     def site(self) -> Site:
@@ -101,6 +104,8 @@ class SiteBook:
         # RFC 9309 2.3.1.4: a robots.txt that cannot be had denies everything.
         self.rules, self.robots_expires_at = event.rules, event.expires_at
         self.robots_attempts, self.robots_unreachable = 0, gave_up
+        if gave_up:
+            self.robots_problem = f"{event.outcome.kind}: {event.outcome.detail}".rstrip(": ")
         return None if gave_up else event.text
 
     def count_answer(self, now: Instant, outcome: Outcome) -> None:

@@ -42,14 +42,16 @@ from headway.model.event import (
     Tick,
 )
 from headway.model.outcome import SUCCESS, Capture, Kind, Outcome
-from headway.model.page import Lease, Page, Site
+from headway.model.page import Lease, Page, PageKey, Site
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.deadline import Deadline
 from headway.policy.politeness import TROUBLE, Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
-from headway.policy.scope import Scope
+from headway.policy.scope import Exclusion, Scope
 from headway.units import FOREVER, Instant, Seconds
 
+_MOST_REDIRECTS = 20
+"""In a row: redirects cost no depth, so that without a limit a chain of ever new places would never end."""
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
 
 
@@ -79,6 +81,8 @@ class Crawl:
         self._max_connections = max_connections
         self._asks_robots = asks_robots
         self._asking_robots: set[Site] = set()
+        self._redirects: dict[PageKey, int] = {}
+        """How many in a row led to a waiting page, where there were any."""
         self._commands: list[Command] = []
         self._wake_at = FOREVER
         self.bound = bound or LinkBound()
@@ -148,13 +152,17 @@ class Crawl:
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
 
-    def _found(self, now: Instant, pages: Sequence[Page], source: SiteBook | None = None) -> None:
+    def _found(
+        self, now: Instant, pages: Sequence[Page], source: SiteBook | None = None, redirects: int = 0
+    ) -> None:
         """Queue what is new and in scope; what is new and out of scope is counted, never asked for."""
         welcome: list[Page] = []
         for position in self.seen.add_all([page.key for page in pages]):
             page = pages[position]
-            exclusion = self._scope.judge(page)
+            exclusion = Exclusion.REDIRECT_CHAIN if redirects > _MOST_REDIRECTS else self._scope.judge(page)
             if exclusion is None:
+                if redirects:
+                    self._redirects[page.key] = redirects
                 welcome.append(page)
                 self.frontier.put(page)
             else:
@@ -199,7 +207,8 @@ class Crawl:
         self._commands.append(
             SaveSettled(page, outcome, state, lease.attempt, now, retry_at, capture, tuple(links))
         )
-        self._found(now, links, book)
+        redirects = 0 if state is PageState.WAITING else self._redirects.pop(page.key, 0)
+        self._found(now, links, book, redirects + 1 if outcome.kind is Kind.REDIRECT else 0)
         self._answered(now, book, outcome)
 
     def _robots_settled(self, now: Instant, event: RobotsSettled) -> None:
@@ -278,18 +287,19 @@ class Crawl:
         """Ask a free site for its next page, or for its rules first, or pass over what may not be asked."""
         book = self.ledger.book(room.site)
         if book.is_full:
-            self._drop(now, book, self.frontier.take_all(room.site), Kind.LIMIT, PageState.EXCLUDED)
+            self._drop(now, book, self.frontier.take_all(room.site), Outcome(Kind.LIMIT), PageState.EXCLUDED)
         elif self._asks_robots and book.robots_expires_at <= now:
             self.frontier.occupy(room.site)
             self._asking_robots.add(room.site)
             self._commands.append(FetchRobots(room.site, book.robots_url))
         elif self._asks_robots and book.robots_unreachable:
             everyone = self.frontier.take_all(room.site)
-            self._drop(now, book, everyone, Kind.ROBOTS_UNREACHABLE, PageState.FAILED)
+            unreachable = Outcome(Kind.ROBOTS_UNREACHABLE, detail=book.robots_problem)
+            self._drop(now, book, everyone, unreachable, PageState.FAILED)
         else:
             waiting = self.frontier.take(room)
             if book.rules is not None and not book.rules.allows(waiting.page.url):
-                self._drop(now, book, [waiting], Kind.ROBOTS_DENIED, PageState.EXCLUDED)
+                self._drop(now, book, [waiting], Outcome(Kind.ROBOTS_DENIED), PageState.EXCLUDED)
             else:
                 self._lend(now, book, waiting)
 
@@ -302,9 +312,8 @@ class Crawl:
         self._commands.append(FetchPage(lease, close_after))
 
     def _drop(
-        self, now: Instant, book: SiteBook, everyone: Iterable[Waiting], kind: Kind, state: PageState
+        self, now: Instant, book: SiteBook, everyone: Iterable[Waiting], outcome: Outcome, state: PageState
     ) -> None:
-        outcome = Outcome(kind)
         for waiting in everyone:
             self.ledger.count(now, book, outcome, state)
             self._commands.append(SaveSettled(waiting.page, outcome, state, waiting.attempt, now))

@@ -32,6 +32,7 @@ class Exclusion(enum.StrEnum):
     QUERY = "query"
     PATH_RULE = "path-rule"
     UNWANTED_EXTENSION = "unwanted-extension"
+    REDIRECT_CHAIN = "redirect-chain"
 
 
 class Scope(msgspec.Struct, frozen=True):
