@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,18 +60,18 @@ class CrawlRun:
         job: Job,
         folder: Path,
         *,
-        on_page: Callable[[Collected], None] | None = None,
+        on_page: Callable[[Collected], Awaitable[None]] | None = None,
         on_foresight: Callable[[Decision], None] | None = None,
     ) -> None:
         self._job = job
         self._clock = WallClock()
         now = self._clock.now()
+        self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
         self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), now)
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
         self.crawl = build_machine(job, quotas_so_far(now, job, folder))
-        self._fetcher = build_fetcher(job, self._clock)
         self._collector = WebCollector(
             self._fetcher,
             self.folder.archive,
@@ -98,11 +97,12 @@ class CrawlRun:
             await self._driver.run(self._opening())
         finally:
             watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
+            (trouble,) = await asyncio.gather(watch, return_exceptions=True)
             self._sample()
             self.folder.close()
         self.folder.write_index()
+        if isinstance(trouble, Exception):
+            raise trouble
 
     def drain(self) -> None:
         self.interrupted = True

@@ -15,6 +15,9 @@ from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.live.collector import Collected
 
+_PAGES_AHEAD = 64
+"""Pages that wait for the reader before the crawl waits too: each holds its whole body."""
+
 
 class Task(msgspec.Struct, frozen=True):
     """A site that is wanted: the keys of a `[[site]]` table."""
@@ -58,20 +61,31 @@ class Plan:
 
 
 async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
-    """Crawl into a run folder, and hand on each page as it is settled. Leaving the loop stops the crawl."""
+    """Crawl into a run folder, and hand on each page as it is fetched.
+
+    The crawl waits for a slow reader. Leaving the loop stops it, and the same call takes it up again; to
+    be sure that it has stopped before you go on, leave through `contextlib.aclosing(hw.crawl(...))`.
+    """
     pages: asyncio.Queue[Page | None] = asyncio.Queue()
-    run = CrawlRun(plan.job, Path(out), on_page=lambda collected: pages.put_nowait(_page_of(collected)))
+    room = asyncio.Semaphore(_PAGES_AHEAD)
+
+    async def hand_on(collected: Collected) -> None:
+        await room.acquire()
+        pages.put_nowait(_page_of(collected))
+
+    run = CrawlRun(plan.job, Path(out), on_page=hand_on)
     crawling = asyncio.get_running_loop().create_task(run.run())
     crawling.add_done_callback(lambda _: pages.put_nowait(None))
     try:
         while (page := await pages.get()) is not None:
+            room.release()
             yield page
         await crawling
     finally:
         if not crawling.done():
             run.stop()
-            with contextlib.suppress(asyncio.CancelledError):
-                await crawling
+        with contextlib.suppress(asyncio.CancelledError):
+            await crawling
 
 
 def _page_of(collected: Collected) -> Page:

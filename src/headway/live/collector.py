@@ -6,7 +6,7 @@ Nothing is decided here that the machine could decide: an answer is classified, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -53,7 +53,7 @@ class WebCollector:
         user_agent: str,
         accept_types: frozenset[str] | None,
         parse_options: ParseOptions,
-        on_page: Callable[[Collected], None] | None = None,
+        on_page: Callable[[Collected], Awaitable[None]] | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._archive = archive
@@ -109,7 +109,7 @@ class WebCollector:
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         capture = self._keep(response, parsed, outcome, original)
         if self._on_page is not None:
-            self._on_page(Collected(page, response, parsed, outcome, capture))
+            await self._on_page(Collected(page, response, parsed, outcome, capture))
         links = parsed.links if parsed is not None else ()
         settle(PageSettled(command.lease, outcome, links, capture))
 

@@ -14,7 +14,6 @@ from typing import Protocol
 from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.inbox import in_order
 from headway.crawl.machine import Crawl
-from headway.errors import HeadwayError
 from headway.model.command import (
     Command,
     FetchPage,
@@ -177,14 +176,15 @@ class LiveDriver:
     def _commit_or_fail(self) -> None:
         try:
             self._commit()
-        except HeadwayError as problem:
+        except Exception as problem:
             self._fail(problem)
 
     def _commit(self) -> None:
         self._commit_timer = None
         if self._batch:
-            batch, self._batch = self._batch, []
-            self._journal.save(batch)
+            # What could not be saved stays first in line: later rows may build on it.
+            self._journal.save(self._batch)
+            self._batch = []
             self._collector.committed()
 
     def _fail(self, problem: BaseException) -> None:
