@@ -20,7 +20,7 @@ LINK = 530.0
 
 
 def fifty_sites(draws: int, *, capped: bool) -> Iterator[Problem]:
-    """Deadlines about when each site would end in a random order; with caps, five to ten sites fill the link."""
+    """Deadlines near when each would end in a random order; with caps, about five sites fill the link."""
     for seed in range(draws):
         rng = np.random.default_rng([seed, int(capped)])
         data = 11_905.0 * rng.uniform(1.0, 2.5, 50)

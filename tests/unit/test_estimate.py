@@ -81,26 +81,21 @@ def test_the_mean_page_leans_on_the_prior_only_while_few_pages_are_known() -> No
 
 
 @given(
-    size=st.floats(100, 1e7),
-    pause_s=st.floats(0.01, 60),
-    pages=st.integers(1, 100),
-    latency_s=st.floats(0, 2),
-    rate=st.floats(1e3, 1e9),
+    size=st.floats(100, 1e7), pause_s=st.floats(0.01, 60), latency_s=st.floats(0, 2), rate=st.floats(1e3, 1e9)
 )
-def test_a_polite_site_gives_less_than_its_server_and_more_with_more_pages_a_connection(
-    size: float, pause_s: float, pages: int, latency_s: float, rate: float
+def test_a_polite_site_gives_less_than_its_server_and_less_the_longer_the_pause(
+    size: float, pause_s: float, latency_s: float, rate: float
 ) -> None:
-    def cap(pages_per_connection: int) -> float:
+    def cap(pause_s: float) -> float:
         return cap_bytes_per_s(
             size,
             pause_s=Seconds(pause_s),
-            pages_per_connection=pages_per_connection,
             latency_s=Seconds(latency_s),
             server_rate_bytes_per_s=BytesPerSecond(rate),
         )
 
-    assert 0 < cap(pages) < rate
-    assert cap(pages) <= cap(pages + 1)
+    assert 0 < cap(pause_s) < rate
+    assert cap(2 * pause_s) < cap(pause_s)
 
 
 def test_xi_is_found_from_past_downloads_and_is_one_without_any() -> None:

@@ -17,21 +17,15 @@ import numpy as np
 from headway.model.page import Site
 from headway.policy.allocation.capacity import FloatArray, IntArray, Timetable
 from headway.policy.allocation.course import Course
+from headway.policy.allocation.demand import DemandColumns, SiteDemand
 from headway.policy.allocation.feasibility import Work, least_bandwidths
 from headway.policy.allocation.guard import Watch, holds_until_s, order_now
 from headway.policy.allocation.listing import rates_in_order
-from headway.policy.allocation.portfolio import are_few, make_plan
+from headway.policy.allocation.portfolio import Plan, are_few, make_plan
 from headway.policy.allocation.problem import LATE_TOLERANCE, Objective, Problem
 from headway.units import BytesPerSecond, Instant, Seconds
 
-
-class SiteDemand(msgspec.Struct, frozen=True, gc=False):
-    site: Site
-    remaining_bytes: float
-    """Still to come, xi and a margin for what is not known included; a site with nothing left is skipped."""
-    deadline_at: Instant | None = None
-    cap_bytes_per_s: BytesPerSecond = BytesPerSecond(math.inf)
-    weight: float = 1.0
+__all__ = ["Advice", "Allocation", "Allocator", "Decision", "SiteDemand", "advise"]
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -80,9 +74,7 @@ class Allocator:
         self._objective = objective
         self._seats = seats
         self._unhurried = unhurried
-        self._number_by_site: dict[Site, int] = {}
-        self._sites: list[Site] = []
-        self._numbers: IntArray = np.zeros(0, dtype=np.int64)
+        self._columns = DemandColumns()
         self._course: Course | None = None
         self.plans_made = 0
 
@@ -96,16 +88,9 @@ class Allocator:
     ) -> Allocation:
         """`capacity` is reckoned from `now`. The next decision is asked for no sooner than in `at_least_s`,
         and deadlines are guarded that much earlier."""
-        work = _work(now, demands, capacity, self._seats)
-        if not np.all((work.left_bytes > 0) & (work.cap_bytes_per_s > 0)):
-            demands = _able(demands)
-            work = _work(now, demands, capacity, self._seats)
-        sites = [demand.site for demand in demands]
-        if sites != self._sites:
-            known = self._number_by_site
-            self._numbers = np.array([known.setdefault(site, len(known)) for site in sites], dtype=np.int64)
-            self._sites = sites
-        decision = self.decide_columns(now, self._numbers, work, float(at_least_s))
+        self._columns.read(demands)
+        sites, work = self._columns.sites, self._columns.work(now, capacity, self._seats)
+        decision = self.decide_columns(now, self._columns.numbers, work, float(at_least_s))
         ends_at = (now + decision.ends_s).tolist()
         served = np.flatnonzero(decision.rates).tolist()
         late = decision.ends_s > work.due_s + LATE_TOLERANCE * np.maximum(decision.ends_s, 1.0)
@@ -120,38 +105,50 @@ class Allocator:
         """The same for sites in columns, known by numbers that stay with them."""
         if not len(work):
             return Decision(np.zeros(0), math.inf, np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
-        course, few = self._course, are_few(len(work), self._unhurried)
-        watch: Watch | None = None
-        # With many sites a plan is one quick rule, which is best applied afresh.
-        if course is None or not few or not course.is_right(now, numbers, work):
-            incumbent = None if course is None or not few else course.order_of(numbers)
-            plan = make_plan(work, self._objective, incumbent, unhurried=self._unhurried and course is None)
-            course = self._course = Course(now, numbers, work, plan)
-            self.plans_made += 1
-            watch = plan.watch
+        if not are_few(len(work), self._unhurried):
+            return self._decide_for_many(work, at_least_s)
+        course = self._course
+        if course is None or not course.is_right(now, numbers, work):
+            incumbent = None if course is None else course.order_of(numbers)
+            course = self._course = Course(now, numbers, work, self._plan(work, incumbent))
         place, guard_s, ends_s = course.seen_at(now, numbers)
-        watch = watch or Watch.of(work, guard_s)
+        watch = Watch.of(work, guard_s)
         order = order_now(watch, place, at_least_s)
         rates = rates_in_order(work, order, work.link.at(0.0))
-        until_s = holds_until_s(watch, rates, exact=few)
+        until_s = max(holds_until_s(watch, rates), at_least_s)
         course.follow(now, numbers, rates)
-        return Decision(rates, max(until_s, at_least_s), np.maximum(ends_s, 0.0), order, guard_s)
+        return Decision(rates, until_s, np.maximum(ends_s, 0.0), order, guard_s)
+
+    def _decide_for_many(self, work: Work, at_least_s: float) -> Decision:
+        """With many sites a plan is one quick rule, which is best applied afresh."""
+        self._course = None
+        plan = self._plan(work, None)
+        place = np.empty(len(work), dtype=np.int64)
+        place[plan.order] = np.arange(len(work))
+        watch = plan.watch or Watch.of(work, np.full(len(work), math.inf))
+        order = order_now(watch, place, at_least_s)
+        rates = rates_in_order(work, order, work.link.at(0.0))
+        until_s = max(holds_until_s(watch, rates, exact=False), at_least_s)
+        return Decision(rates, until_s, plan.ends_s, order, watch.guard_s)
+
+    def _plan(self, work: Work, incumbent: IntArray | None) -> Plan:
+        self.plans_made += 1
+        return make_plan(work, self._objective, incumbent, unhurried=self._unhurried and self.plans_made == 1)
 
 
 def advise(
     now: Instant, demands: Sequence[SiteDemand], capacity: Timetable, seats: int | None = None
 ) -> Advice:
     """What it would take to meet all deadlines from here."""
-    able = _able(demands)
-    work = _work(now, able, capacity, seats)
-    with_deadline = np.isfinite(work.due_s)
-    caps = np.array([demand.cap_bytes_per_s for demand in able], dtype=np.float64)
+    columns = DemandColumns()
+    columns.read(demands)
+    work, caps = columns.work(now, capacity, seats), columns.cap_bytes_per_s
     shortest_s = work.left_bytes / caps
-    beyond = with_deadline & (shortest_s > work.due_s)
+    beyond = shortest_s > work.due_s
     least = math.inf
     if not np.any(beyond):
         problem = Problem(
-            names=[demand.site for demand in able],
+            names=columns.sites,
             data_bytes=work.left_bytes,
             deadline_s=work.due_s,
             cap_bytes_per_s=caps,
@@ -162,22 +159,7 @@ def advise(
         least, _ = least_bandwidths(problem)
     return Advice(
         bandwidth_bytes_per_s=BytesPerSecond(least) if math.isfinite(least) else None,
-        out_of_reach={able[i].site: Instant(now + shortest_s[i]) for i in np.flatnonzero(beyond).tolist()},
-    )
-
-
-def _able(demands: Sequence[SiteDemand]) -> Sequence[SiteDemand]:
-    """Those that have something left and can take it."""
-    return [demand for demand in demands if demand.remaining_bytes > 0 and demand.cap_bytes_per_s > 0]
-
-
-def _work(now: Instant, demands: Sequence[SiteDemand], capacity: Timetable, seats: int | None) -> Work:
-    due_at = [math.inf if demand.deadline_at is None else demand.deadline_at for demand in demands]
-    return Work.of(
-        np.array([demand.remaining_bytes for demand in demands], dtype=np.float64),
-        np.array([demand.cap_bytes_per_s for demand in demands], dtype=np.float64),
-        np.array(due_at, dtype=np.float64) - now,
-        weight=np.array([demand.weight for demand in demands], dtype=np.float64),
-        link=capacity,
-        seats=max(len(demands), 1) if seats is None else seats,
+        out_of_reach={
+            columns.sites[i]: Instant(now + shortest_s[i]) for i in np.flatnonzero(beyond).tolist()
+        },
     )

@@ -14,6 +14,8 @@ DRIFT = 0.05
 """How far what is left, in all, may stray from what was foreseen before a new plan is made."""
 SITE_DRIFT = 0.2
 """The same for a single site; estimates of one site are rougher than of all together."""
+RELIEF = 0.02
+"""A deadline that moves back by no more than this part of the time left is held to where it was."""
 SAME_S = 1e-3
 """Instants this close are the same: deadlines and timetables do not move by less."""
 
@@ -56,7 +58,7 @@ class Course:
             return False
         if not _same_link(self._link.seen_from(now - self._made_at), work.link):
             return False
-        if not np.allclose(self._due_at[numbers], work.due_s + now, rtol=0.0, atol=SAME_S):
+        if _deadlines_moved(self._due_at[numbers] - now, work.due_s):
             return False
         if np.any(np.abs(self._cap[numbers] - work.cap_bytes_per_s) > DRIFT * work.cap_bytes_per_s):
             return False
@@ -75,6 +77,15 @@ class Course:
         self._foreseen = np.maximum(self._foreseen - self._rate * (now - self._at), 0.0)
         self._rate = np.zeros_like(self._rate)
         self._at = now
+
+
+def _deadlines_moved(before_s: FloatArray, after_s: FloatArray) -> bool:
+    timed = np.isfinite(after_s)
+    if np.any(timed != np.isfinite(before_s)):
+        return True
+    later_s = after_s[timed] - before_s[timed]
+    allowed_s = SAME_S + RELIEF * np.maximum(after_s[timed], 0.0)
+    return bool(np.any((later_s < -SAME_S) | (later_s > allowed_s)))
 
 
 def _spread(size: int, numbers: IntArray, values: FloatArray) -> FloatArray:

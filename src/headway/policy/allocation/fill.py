@@ -25,10 +25,13 @@ def fill(low: FloatArray, high: FloatArray, shape: FloatArray, total: float) -> 
     leaves, meets = low / shape, high / shape
     turns = np.concatenate((leaves, meets[np.isfinite(meets)]))
     turns.sort()
-    below, above = 0, len(turns)  # handed_out(turns[below]) <= total, as at s = 0 by the first test
+    below, above = 0, len(turns)  # at turns[below] no more than the total is handed out, as at s = 0
+    rates = np.empty_like(shape)  # used again and again: fresh arrays of this size cost more than the sums
     while above - below > 1:
         middle = (below + above) // 2
-        if float(np.clip(turns[middle] * shape, low, high).sum()) <= total:
+        np.multiply(shape, turns[middle], out=rates)
+        np.clip(rates, low, high, out=rates)
+        if float(rates.sum()) <= total:
             below = middle
         else:
             above = middle
