@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from headway.model.page import Site
@@ -162,6 +163,33 @@ def test_two_allocators_told_the_same_decide_the_same() -> None:
     for step, demands in enumerate(tellings):
         now = Instant(NOW + step)
         assert one.decide(now, demands, LINK) == other.decide(now, demands, LINK)
+
+
+def test_what_is_kept_of_unchanged_demands_changes_no_decision() -> None:
+    kept, fresh = Allocator(), Allocator()
+    demands = [demand(f"s{i}", 500.0 + i, due_s=None if i % 2 else 90.0 + i, cap=20.0) for i in range(60)]
+    tellings = [
+        demands,
+        [demand("s0", 90.0, due_s=44.0, cap=5.0), *demands[1:]],
+        [*demands[:30], demand("new", 77.0), *demands[31:]],
+        [demands[1], demands[0], *demands[2:]],
+        [demand("s0", 0.0), *demands[1:]],
+        demands[:59],
+        demands,
+    ]
+    for step, telling in enumerate(tellings):
+        now = Instant(NOW + step)
+        anew = [msgspec.structs.replace(one) for one in telling]
+        assert kept.decide(now, telling, LINK) == fresh.decide(now, anew, LINK), step
+
+
+def test_a_deadline_that_eases_a_little_needs_no_new_plan_and_one_that_nears_does() -> None:
+    allocator = Allocator()
+    allocator.decide(NOW, [demand("a", 1000.0, due_s=100.0), demand("b", 500.0)], LINK)
+    allocator.decide(NOW, [demand("a", 1000.0, due_s=101.0), demand("b", 500.0)], LINK)
+    assert allocator.plans_made == 1
+    allocator.decide(NOW, [demand("a", 1000.0, due_s=99.0), demand("b", 500.0)], LINK)
+    assert allocator.plans_made == 2
 
 
 def test_many_sites_keep_the_link_full_and_feasible_deadlines_unharmed() -> None:
