@@ -11,8 +11,10 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHARE_EVERY_S = 0.0005
-"""While there is work aside, the loop waits no longer than this for its turn (Python's own choice: 5 ms)."""
+_SHARE_EVERY_S = 0.0001
+"""While there is work aside, the loop waits no longer than this for its turn, and it has dozens of turns a
+page. Measured beside three hostile sites, a good one took 1.44 times as long with Python's 5 ms, 1.23 times
+with 0.5 ms, 1.12 times with 0.1 ms."""
 
 
 class Aside:

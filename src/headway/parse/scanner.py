@@ -35,6 +35,10 @@ _REFERENCE = re.compile(
     r"&(?:#(?:[xX][0-9a-fA-F]{1,8}|[0-9]{1,10});?|[A-Za-z][A-Za-z0-9]*+(?:;|(?!=)))",
 )
 _LONGEST_TITLE = 1000
+_LONG_TAG = 8192
+_READ = frozenset({"charset", "content", "href", "http-equiv", "name", "rel", "src", "type"})
+_LONGEST_ESCAPED = 524_288
+"""Characters. What is written in more is no link, whatever it stands for."""
 
 
 def scan(text: str) -> Iterator[Element]:
@@ -74,18 +78,26 @@ def scan(text: str) -> Iterator[Element]:
 
 
 def attributes_of(inside: str) -> dict[str, str]:
-    """The attributes written between a tag's name and its end. Of two with one name the first counts."""
+    """The attributes written between a tag's name and its end. Of two with one name the first counts.
+
+    Of a tag beyond measure only those that we read are given.
+    """
     found: dict[str, str] = {}
+    is_long = len(inside) > _LONG_TAG
     # One at a time, not all at once: on a tag of megabytes that would keep the interpreter from others.
     for match in _ATTRIBUTE.finditer(inside):
-        name, *values = match.groups("")
-        value = values[0] or values[1] or values[2]
-        found.setdefault(name.lower(), unescape_attribute(value) if "&" in value else value)
+        name = match[1].lower()
+        if name in found or (is_long and name not in _READ):
+            continue
+        value = match[2] or match[3] or match[4] or ""
+        found[name] = unescape_attribute(value) if "&" in value else value
     return found
 
 
 def unescape_attribute(value: str) -> str:
     """Character references resolved as in an attribute, where `&reg` in `?a=1&region=2` stands for itself."""
+    if len(value) > _LONGEST_ESCAPED:
+        return value
     return _REFERENCE.sub(_resolved, value)
 
 
