@@ -1,1 +1,1 @@
-"""How a crawl bears the chaos web: whether good sites notice, whether memory stays flat, what fuzzing finds."""
+"""How a crawl bears the chaos web: do good sites notice, does memory stay flat, what does fuzzing find."""

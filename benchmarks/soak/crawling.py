@@ -31,7 +31,7 @@ def build(sites: list[dict[str, Any]], **crawl: Any) -> Job:
             "retry_penalty": "100 ms",
             "max_attempts": 1,
             "allow_private": True,
-            "timeouts": {"connect": "1 s", "first_byte": "1 s", "idle": "1 s", "total": "3 s"},
+            "timeouts": {"connect": "2 s", "first_byte": "2 s", "idle": "2 s", "total": "6 s"},
             "limits": {"body": "16 MB", "decoded": "32 MB"},
             "scope": {"max_depth": 5},
             **crawl,
