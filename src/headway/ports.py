@@ -54,6 +54,8 @@ class Response(msgspec.Struct, frozen=True):
     truncated: bool = False
     """Cut by a limit or a lost connection: `payload` is what there is."""
     wire_bytes: int = 0
+    waited_s: Seconds = Seconds(0.0)
+    """How long the request had to wait for its turn on the link before it was issued."""
     held_s: Seconds = Seconds(0.0)
     """Of the duration, how long the answer was held back for the sake of our own bound."""
     peer: str = ""

@@ -66,8 +66,7 @@ def problem_from_job(
         data.append(float(task.expected_bytes or max(remaining_bytes(evidence).expected, 1.0)))
         polite = cap_bytes_per_s(
             PRIOR_PAGE_BYTES,
-            pause_s=job.interval_s,
-            pages_per_connection=job.file.crawl.pages_per_connection,
+            pause_s=Seconds(job.interval_s / job.file.crawl.pages_per_connection),
             latency_s=_USUAL_LATENCY_S,
             server_rate_bytes_per_s=_USUAL_SERVER,
         )

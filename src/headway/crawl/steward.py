@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from headway.crawl.bound import LinkBound
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
@@ -17,9 +19,9 @@ from headway.model.command import Foresee
 from headway.model.outcome import Outcome
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocation, Allocator, SiteDemand, advise
-from headway.policy.allocation.capacity import FASTEST_LINK_BYTES_PER_S
 from headway.policy.allocation.capacity import Timetable as Capacity
 from headway.policy.estimate import (
+    PRIOR_PAGE_BYTES,
     Evidence,
     cap_bytes_per_s,
     forecast_range,
@@ -29,15 +31,21 @@ from headway.policy.estimate import (
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.timetable import Segment
-from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
+from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _LOOK_AGAIN_S = 1.0
 _SITES_A_SECOND = 2000
 """Looking at many sites takes time, so it is done less often: once a second for each so many."""
 _HORIZON_S = Seconds(14 * 86400.0)
-_NEAR_ITS_SHARE = 0.7
-"""Receive windows are cut to a site's share, so a rate near it says little about the server."""
-_SEEN_ENOUGH = 5
+_ALL_IT_CAN = 0.95
+_TURN_S = Seconds(0.02)
+"""What a page waits for its turn on a busy link, even where its site comes first."""
+_HELD_BACK = 0.2
+"""A download that waited longer than this part of its time shows only that the server is no slower."""
+_SEEN_ENOUGH = 10
+_TIMES_IN_A_ROW = 3
+_MARGINS = (0.4, 0.25, 0.1)
+"""Parts of the time that is left to a deadline, to be kept in hand: the largest that the link allows."""
 _NOTHING = Allocation({}, FOREVER, {}, ())
 
 
@@ -50,8 +58,10 @@ class Steward:
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
         self._known: dict[Site, tuple[object, SiteDemand]] = {}
+        self._most_bytes_per_s = UNBOUNDED
+        self._claims: dict[Site, BytesPerSecond] = {}
         self._told_late: set[Site] = set()
-        self._doubtful: set[Site] = set()
+        self._doubtful: dict[Site, int] = {}
         self.next_at = Instant(-FOREVER)
         """When to look again at the latest; `disturb` brings it forward."""
 
@@ -67,10 +77,9 @@ class Steward:
         if not (outcome.peer and outcome.wire_bytes and outcome.duration_s > 0):
             return
         book.server = _server_of(outcome.peer, book.site)
-        rate = BytesPerSecond(outcome.wire_bytes / outcome.duration_s)
-        share = self._allocation.rates.get(book.site, 0.0)
-        is_bounded = self._capacity is not None and self._capacity.most < FASTEST_LINK_BYTES_PER_S
-        held_back = is_bounded and (outcome.held_s > 0 or rate >= _NEAR_ITS_SHARE * share)
+        own_s = max(outcome.duration_s - outcome.held_s, 1e-6)
+        held_back = outcome.held_s > _HELD_BACK * outcome.duration_s
+        rate = BytesPerSecond(outcome.wire_bytes / own_s)
         self._prediction.learn(now, book.server, rate, held_back=held_back)
 
     def learnt(self) -> tuple[tuple[str, bytes], ...]:
@@ -81,25 +90,75 @@ class Steward:
         self, now: Instant, ledger: Ledger, frontier: Frontier, bound: LinkBound
     ) -> dict[Site, BytesPerSecond] | None:
         """The shares from now on, or None when they stay as they are."""
-        before = self._allocation.rates
+        before = self._claims
+        self._most_bytes_per_s = bound.capacity_bytes_per_s
         self._demands = list(self._demanded(now, ledger, frontier))
         self._capacity = _capacity_ahead(bound.ahead(now, _HORIZON_S))
         pause_s = _LOOK_AGAIN_S * max(1.0, len(self._demands) / _SITES_A_SECOND)
+        demands = self._with_time_to_spare(now, bound.capacity_bytes_per_s)
         self._allocation = self._allocator.decide(
-            now, self._demands, self._capacity, at_least_s=Seconds(pause_s / 10)
+            now, demands, self._capacity, at_least_s=Seconds(pause_s / 10)
         )
         self.next_at = min(self._allocation.decide_again_at, Instant(now + pause_s))
-        return None if _alike(before, self._allocation.rates) else self._allocation.rates
+        self._claims = self._claims_of(ledger, bound.capacity_bytes_per_s)
+        return None if _alike(before, self._claims) else self._claims
+
+    def _claims_of(self, ledger: Ledger, capacity_bytes_per_s: BytesPerSecond) -> dict[Site, BytesPerSecond]:
+        """What each site must be able to read while it reads, so that it has its rate over time.
+
+        A polite site pauses after every page and lends its share meanwhile, so its pages have to come faster
+        than its rate: a page of S bytes with a pause of p has the rate r when S / x + p = S / r. A site that
+        is to have all that it can take is not held back at all; it holds itself back.
+        """
+        claims = {}
+        caps = {demand.site: demand.cap_bytes_per_s for demand in self._demands}
+        for site, rate in self._allocation.rates.items():
+            book = ledger.book(site)
+            if rate >= _ALL_IT_CAN * caps[site]:
+                claims[site] = capacity_bytes_per_s
+                continue
+            size = max(1.0, book.wire_bytes / book.answers) if book.answers else PRIOR_PAGE_BYTES
+            reading = 1 - rate * self._pause_s(book) / size
+            claim = rate / reading if reading > 0 else capacity_bytes_per_s
+            claims[site] = BytesPerSecond(min(claim, capacity_bytes_per_s))
+        return claims
+
+    def _with_time_to_spare(self, now: Instant, capacity_bytes_per_s: BytesPerSecond) -> list[SiteDemand]:
+        """The demands with their deadlines drawn nearer, as far as the link allows.
+
+        A plan that is exact leaves each site until the last moment at which it can still be met, and what it
+        is made from is never exact. What is not needed of the margin comes back as the deadline nears.
+        """
+        assert self._capacity is not None
+        for margin in _MARGINS:
+            nearer = [
+                demand
+                if demand.deadline_at is None or demand.deadline_at <= now
+                else structs.replace(
+                    demand, deadline_at=Instant(demand.deadline_at - margin * (demand.deadline_at - now))
+                )
+                for demand in self._demands
+            ]
+            needed = advise(now, nearer, self._capacity).bandwidth_bytes_per_s
+            if needed is not None and needed <= capacity_bytes_per_s:
+                return nearer
+        return self._demands
 
     def news(self, now: Instant, ledger: Ledger) -> list[Foresee]:
         """Deadlines that will be missed and were not known to be, and those that can be met after all.
 
-        A verdict counts once it has come out the same way twice, and not before something of the site is
-        known: the first guesses are about a site of which not a page has been seen.
+        A verdict counts when it has come out the same way some times in a row, and not before something of
+        the site is known: the first guesses are about a site of which not a page has been seen.
         """
-        late = {site for site in self._allocation.late if ledger.book(site).answers >= _SEEN_ENOUGH}
-        confirmed = {site for site in late ^ self._told_late if site in self._doubtful}
-        self._doubtful = (late ^ self._told_late) - confirmed
+        late = {
+            demand.site
+            for demand in self._demands
+            if demand.deadline_at is not None
+            and self._allocation.forecast.get(demand.site, now) > demand.deadline_at
+            and ledger.book(demand.site).answers >= _SEEN_ENOUGH
+        }
+        self._doubtful = {site: self._doubtful.get(site, 0) + 1 for site in late ^ self._told_late}
+        confirmed = {site for site, times in self._doubtful.items() if times >= _TIMES_IN_A_ROW}
         if not confirmed:
             return []
         advice = advise(now, self._demands, self._capacity) if self._capacity is not None else None
@@ -150,16 +209,21 @@ class Steward:
 
     def _cap(self, now: Instant, book: SiteBook, size_bytes: float) -> BytesPerSecond:
         """The most that the site can give: its own speed, less the pauses that manners ask for."""
-        delay_s = book.rules.crawl_delay_s if book.rules is not None else None
         cap = cap_bytes_per_s(
             size_bytes,
-            pause_s=self._politeness.pause_s(delay_s),
-            pages_per_connection=1 if delay_s else self._politeness.pages_per_connection,
-            # A predicted rate is reckoned from request to end, so that it has the latency in it.
-            latency_s=Seconds(0.0),
-            server_rate_bytes_per_s=self._prediction.predict(now, book.server),
+            pause_s=self._pause_s(book),
+            latency_s=_TURN_S,
+            # A predicted rate is reckoned from request to end, so that it has the server's latency in it. No
+            # page comes faster than the whole link.
+            server_rate_bytes_per_s=min(self._prediction.predict(now, book.server), self._most_bytes_per_s),
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
+
+    def _pause_s(self, book: SiteBook) -> Seconds:
+        """What manners cost each page."""
+        delay_s = book.rules.crawl_delay_s if book.rules is not None else None
+        pages = 1 if delay_s else self._politeness.pages_per_connection
+        return Seconds(self._politeness.pause_s(delay_s) / pages)
 
 
 def _server_of(peer: str, site: Site) -> str:

@@ -21,6 +21,7 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
         response.status,
         response.wire_bytes,
         response.duration_s,
+        response.waited_s,
         response.held_s,
         parsed.content_type
         if parsed is not None

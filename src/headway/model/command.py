@@ -25,7 +25,8 @@ class FetchRobots(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetRates(msgspec.Struct, frozen=True):
-    """What each open site may read from now on; sites that are not named keep no claim of their own."""
+    """What each site may read from now on while it reads; those not named have no claim of their own, and
+    live on what is left. A site that pauses lends its claim, so the sum may exceed the capacity."""
 
     rates_bytes_per_s: dict[Site, BytesPerSecond]
 

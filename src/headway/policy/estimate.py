@@ -84,13 +84,12 @@ def cap_bytes_per_s(
     size_bytes: float,
     *,
     pause_s: Seconds,
-    pages_per_connection: int,
     latency_s: Seconds,
     server_rate_bytes_per_s: BytesPerSecond,
 ) -> BytesPerSecond:
     """The most that a polite crawl can get from a site: one page after another, with the pause between."""
     transfer_s = size_bytes / server_rate_bytes_per_s if math.isfinite(server_rate_bytes_per_s) else 0.0
-    page_s = pause_s / pages_per_connection + latency_s + transfer_s
+    page_s = pause_s + latency_s + transfer_s
     return BytesPerSecond(size_bytes / page_s if page_s > 0 else math.inf)
 
 
