@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from headway.config.checks import LONGEST_S
 from headway.errors import UnitError
 from headway.units import Instant, parse_duration
 
@@ -28,13 +29,19 @@ def deadline_at(text: str, started_at: Instant, zone: dt.tzinfo) -> Instant:
             due = due.replace(tzinfo=zone)
         if due.timestamp() <= started_at:
             raise UnitError(f"{text!r} is in the past: the crawl begins at {started:%Y-%m-%d %H:%M:%S %z}")
-        return Instant(due.timestamp())
+        return _within_reason(text, due.timestamp() - started_at, started_at)
     try:
         length_s = parse_duration(text)
     except UnitError:
         raise UnitError(_explain(text)) from None
     if length_s <= 0:
         raise UnitError(f"{text!r} leaves no time at all; a deadline lies after the start")
+    return _within_reason(text, length_s, started_at)
+
+
+def _within_reason(text: str, length_s: float, started_at: Instant) -> Instant:
+    if length_s > LONGEST_S:
+        raise UnitError(f"{text!r} is more than a hundred years away; leave it out to have no deadline")
     return Instant(started_at + length_s)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import ssl
 import zoneinfo
 from collections.abc import Callable
 from pathlib import Path as FilePath
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headway.config import checks
 from headway.config.deadline import deadline_at
 from headway.config.holidays import national_holidays
 from headway.config.lines import Path
@@ -32,12 +34,10 @@ from headway.units import (
     BytesPerSecond,
     Instant,
     Seconds,
-    parse_duration,
-    parse_rate,
-    parse_size,
 )
 
 T = TypeVar("T")
+Written = TypeVar("Written", str, int, float)
 
 
 class SiteWish(msgspec.Struct, frozen=True):
@@ -117,18 +117,20 @@ class _Builder:
         if not sites:
             raise self._source.error((), "no site is named; add a [[site]] table with its url, or give URLs")
         self._no_twins(sites)
-        self._positive(crawl.max_connections, "crawl", "max_connections")
-        self._positive(crawl.pages_per_connection, "crawl", "pages_per_connection")
-        self._positive(crawl.max_attempts, "crawl", "max_attempts")
+        self._read(checks.count, crawl.max_connections, "crawl", "max_connections")
+        self._read(checks.count, crawl.pages_per_connection, "crawl", "pages_per_connection")
+        self._read(checks.count, crawl.max_attempts, "crawl", "max_attempts")
+        self._read(checks.user_agent, crawl.user_agent, "crawl", "user_agent")
+        self._check_ca_file(crawl.ca_file)
         job = Job(
             self._file,
             sites,
             self._timetable(zone),
             self._strategy(sites),
-            self._read(parse_duration, crawl.interval, "crawl", "interval"),
-            self._read(parse_duration, crawl.retry_penalty, "crawl", "retry_penalty"),
-            self._read(parse_duration, crawl.backoff, "crawl", "backoff"),
-            self._read(parse_duration, crawl.max_backoff, "crawl", "max_backoff"),
+            self._read(checks.pause, crawl.interval, "crawl", "interval"),
+            self._read(checks.pause, crawl.retry_penalty, "crawl", "retry_penalty"),
+            self._read(checks.pause, crawl.backoff, "crawl", "backoff"),
+            self._read(checks.pause, crawl.max_backoff, "crawl", "max_backoff"),
             self._timeouts(),
             self._limits(),
             self._scope(sites),
@@ -159,19 +161,19 @@ class _Builder:
             raise self._source.error(
                 (*where, "seeds"), f"{strangers[0]} is not on {seeds[0].site}; give it a [[site]] of its own"
             )
-        if not table.weight > 0:
-            raise self._source.error((*where, "weight"), f"{table.weight} is not above zero")
-        max_pages = table.max_pages if table.max_pages is not None else crawl.max_pages
-        self._positive(max_pages, *where, "max_pages")
+        max_pages = self._read_if(checks.count, table.max_pages, *where, "max_pages")
+        max_bytes = self._read_if(checks.size, table.max_bytes, *where, "max_bytes")
+        usual_pages = self._read_if(checks.count, crawl.max_pages, "crawl", "max_pages")
+        usual_bytes = self._read_if(checks.size, crawl.max_bytes, "crawl", "max_bytes")
         return SiteWish(
             seeds[0].site,
             tuple(seeds),
             table.deadline,
-            table.weight,
-            max_pages,
-            self._size(table.max_bytes or crawl.max_bytes, *where, "max_bytes"),
-            self._size(table.data, *where, "data"),
-            self._rate(table.cap, *where, "cap"),
+            self._read(checks.weight, table.weight, *where, "weight"),
+            max_pages if max_pages is not None else usual_pages,
+            max_bytes if max_bytes is not None else usual_bytes,
+            self._read_if(checks.size, table.data, *where, "data"),
+            self._read_if(checks.rate, table.cap, *where, "cap"),
         )
 
     def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:
@@ -189,43 +191,44 @@ class _Builder:
         entries = []
         for number, entry in enumerate(crawl.timetable):
             where: Path = ("crawl", "timetable", number)
-            rate = self._rate(entry.bandwidth, *where, "bandwidth")
-            assert rate is not None
+            rate = self._read(checks.rate, entry.bandwidth, *where, "bandwidth")
             days = self._read(parse_days, entry.days, *where, "days")
             hours = self._read(parse_hours, entry.hours, *where, "hours")
             entries.append(Entry(days, *hours, rate))
-        bound = self._rate(crawl.bandwidth, "crawl", "bandwidth")
+        bound = self._read_if(checks.rate, crawl.bandwidth, "crawl", "bandwidth")
         return Timetable(bound if bound is not None else UNBOUNDED, tuple(entries), zone)
 
     def _timeouts(self) -> Timeouts:
-        table = self._file.crawl.timeouts
+        table, where = self._file.crawl.timeouts, ("crawl", "timeouts")
         return Timeouts(
-            connect_s=self._timeout(table.connect, "connect"),
-            first_byte_s=self._timeout(table.first_byte, "first_byte"),
-            idle_s=self._timeout(table.idle, "idle"),
-            total_s=self._timeout(table.total, "total"),
+            connect_s=self._read(checks.timeout, table.connect, *where, "connect"),
+            first_byte_s=self._read(checks.timeout, table.first_byte, *where, "first_byte"),
+            idle_s=self._read(checks.timeout, table.idle, *where, "idle"),
+            total_s=self._read(checks.timeout, table.total, *where, "total"),
         )
 
     def _limits(self) -> Limits:
         table, where = self._file.crawl.limits, ("crawl", "limits")
         return Limits(
-            max_head_bytes=self._read(parse_size, table.head, *where, "head"),
-            max_body_bytes=self._read(parse_size, table.body, *where, "body"),
-            max_decoded_bytes=self._read(parse_size, table.decoded, *where, "decoded"),
+            max_head_bytes=self._read(checks.size, table.head, *where, "head"),
+            max_body_bytes=self._read(checks.size, table.body, *where, "body"),
+            max_decoded_bytes=self._read(checks.size, table.decoded, *where, "decoded"),
         )
 
     def _scope(self, sites: tuple[SiteWish, ...]) -> Scope:
-        table = self._file.crawl.scope
-        hosts = {wish.site.partition("://")[2] for wish in sites} | set(table.hosts)
+        table, where = self._file.crawl.scope, ("crawl", "scope")
+        hosts = {wish.site.partition("://")[2] for wish in sites}
         return Scope(
-            hosts=frozenset(hosts),
-            suffixes=tuple(table.suffixes),
-            allow=tuple(table.allow),
-            deny=tuple(table.deny),
-            max_depth=table.max_depth,
-            max_url_length=table.max_url_length,
+            hosts=frozenset(hosts | {self._read(checks.host, text, *where, "hosts") for text in table.hosts}),
+            suffixes=tuple(self._read(checks.suffix, text, *where, "suffixes") for text in table.suffixes),
+            allow=tuple(self._read(checks.pattern, text, *where, "allow") for text in table.allow),
+            deny=tuple(self._read(checks.pattern, text, *where, "deny") for text in table.deny),
+            max_depth=self._read_if(checks.depth, table.max_depth, *where, "max_depth"),
+            max_url_length=self._read(checks.count, table.max_url_length, *where, "max_url_length"),
             queries=table.queries,
-            accept=tuple(self._file.crawl.accept),
+            accept=tuple(
+                self._read(checks.media_type, text, "crawl", "accept") for text in self._file.crawl.accept
+            ),
         )
 
     def _calendar(self, zone: dt.tzinfo) -> Calendar:
@@ -246,8 +249,8 @@ class _Builder:
 
     def _quotas(self, zone: dt.tzinfo) -> tuple[Quota, ...]:
         table, where = self._file.crawl.quota, ("crawl", "quota")
-        day = self._size(table.day, *where, "day")
-        month = self._size(table.month, *where, "month")
+        day = self._read_if(checks.size, table.day, *where, "day")
+        month = self._read_if(checks.size, table.month, *where, "month")
         limits = ((day, Period.DAY), (month, Period.MONTH))
         return tuple(Quota(limit, period, zone) for limit, period in limits if limit is not None)
 
@@ -270,33 +273,25 @@ class _Builder:
 
     # -- reading one value ------------------------------------------------------------------------------
 
-    def _read(self, parse: Callable[[str], T], text: str, *path: str | int) -> T:
+    def _read(self, parse: Callable[[Written], T], value: Written, *path: str | int) -> T:
         try:
-            return parse(text)
+            return parse(value)
         except HeadwayError as problem:
             raise self._source.error(path, str(problem)) from None
 
-    def _rate(self, text: str | None, *path: str | int) -> BytesPerSecond | None:
-        if text is None:
-            return None
-        rate = self._read(parse_rate, text, *path)
-        if not rate > 0:
-            raise self._source.error(path, f"{text!r} would let nothing through; it must be above zero")
-        return rate
+    def _read_if(self, parse: Callable[[Written], T], value: Written | None, *path: str | int) -> T | None:
+        return None if value is None else self._read(parse, value, *path)
 
-    def _size(self, text: str | None, *path: str | int) -> Bytes | None:
-        return None if text is None else self._read(parse_size, text, *path)
-
-    def _timeout(self, text: str, key: str) -> float:
-        path = ("crawl", "timeouts", key)
-        length_s = self._read(parse_duration, text, *path)
-        if not length_s > 0:
-            raise self._source.error(path, f"{text!r} leaves no time at all")
-        return length_s
-
-    def _positive(self, number: int | None, *path: str | int) -> None:
-        if number is not None and number < 1:
-            raise self._source.error(path, f"{number} is not a whole number above zero")
+    def _check_ca_file(self, name: str | None) -> None:
+        if name is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=name)
+        except OSError as problem:
+            why = "it holds none" if isinstance(problem, ssl.SSLError) else problem.strerror
+            raise self._source.error(
+                ("crawl", "ca_file"), f"{name!r} cannot be read as a file of PEM certificates: {why}"
+            ) from None
 
 
 def _machine_zone() -> dt.tzinfo:

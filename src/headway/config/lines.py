@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.\-\"' ]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"""\s*([A-Za-z0-9_.\-"' ]+?)\s*=""")
+_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 Path = tuple[str | int, ...]
 

@@ -43,17 +43,24 @@ class Source:
     def __init__(self, name: str, text: str = "") -> None:
         self.name = name
         self.text = text
+        self._options: dict[str, str] = {}
+
+    def overrule(self, key: str, option: str) -> None:
+        """From now on a key such as "crawl.bandwidth" has its value from the command line."""
+        self._options[key] = option
 
     def error(self, path: Path, message: str) -> JobError:
+        key = ".".join(str(part) for part in path if isinstance(part, str))
+        if key in self._options:
+            return JobError(f"{self._options[key]}: {message}")
         line = line_of(self.text, path) if self.text else None
         where = f"{self.name}, line {line}" if line else self.name
-        key = ".".join(str(part) for part in path if isinstance(part, str))
         return JobError(f"{where}: {key}: {message}" if key else f"{where}: {message}")
 
 
 def read_job_file(path: FilePath) -> tuple[JobFile, Source]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front
     except FileNotFoundError:
         raise JobError(f"{path}: there is no such job file") from None
     except IsADirectoryError:
@@ -96,6 +103,9 @@ def _explain(problem: str, source: Source) -> JobError:
         return source.error((*path, unknown[1]), f"there is no such key; {hint}")
     if missing := re.search(r"missing required field `(.+)`", message):
         return source.error(path, f"the key {missing[1]!r} is missing")
+    if message.startswith("Invalid enum value"):
+        wrong = message.removeprefix("Invalid enum value ")
+        return source.error(path, f"{wrong} is none of {', '.join(map(repr, _type_at(path).__args__))}")
     key = path[-1] if path else ""
     if (
         message.startswith("Expected `str")
@@ -112,6 +122,7 @@ def _in_words(message: str) -> str:
     names = {
         "str": "text",
         "int": "a whole number",
+        "float": "a number",
         "bool": "true or false",
         "array": "a list",
         "object": "a table",
@@ -130,10 +141,14 @@ def _path(text: str) -> Path:
 
 
 def _fields_at(path: Path) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(_type_at(path))]
+
+
+def _type_at(path: Path) -> Any:
     kind: Any = JobFile
     for part in path:
         if isinstance(part, int):
-            continue
-        kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == part)
-        kind = getattr(kind, "__args__", (kind,))[0]
-    return [field.name for field in msgspec.structs.fields(kind)]
+            kind = kind.__args__[0]
+        else:
+            kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == part)
+    return kind
