@@ -104,6 +104,9 @@ class Servers:
     answer_s: Floats
     rate_bytes_per_s: Floats
 
+    def only(self, sites: NDArray[np.int64]) -> Servers:
+        return Servers(self.connect_s[sites], self.answer_s[sites], self.rate_bytes_per_s[sites])
+
     @classmethod
     def drawn(cls, count: int, seed: int, *, typical_rate_bytes_per_s: float = 150_000.0) -> Servers:
         """Log-normal by site: a round trip of 135 ms in the median (PlanetLab), two of them to connect, one
