@@ -29,7 +29,7 @@ check: $(INSTALLED)
 
 test: check
 	scripts/install-test-tools $(VENV)
-	$(BIN)/pytest -n 2 --dist loadfile
+	HEADWAY_PYWB_PYTHON=$(CURDIR)/.venv-pywb/bin/python $(BIN)/pytest -n 2 --dist loadfile
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.$(NAME) $(ARGS)
@@ -41,4 +41,4 @@ lock: $(INSTALLED)
 	scripts/lock $(VENV)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) .venv-pywb .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
