@@ -21,8 +21,6 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
         response.status,
         response.wire_bytes,
         response.duration_s,
-        response.waited_s,
-        response.held_s,
         parsed.content_type
         if parsed is not None
         else response.header("content-type").partition(";")[0].strip().lower(),
@@ -34,6 +32,8 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
         response.keep_alive,
         response.peer,
         response.detail,
+        response.waited_s,
+        response.held_s,
     )
 
 

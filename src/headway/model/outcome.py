@@ -51,10 +51,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What crossed the link towards us for this page, as far as it is known."""
     duration_s: Seconds = Seconds(0.0)
     """From the request being issued to the body being complete, so latency counts (diligenti2004)."""
-    waited_s: Seconds = Seconds(0.0)
-    """Before that, how long the request waited for its turn on the link."""
-    held_s: Seconds = Seconds(0.0)
-    """Of the duration, how long it was held back for the sake of our own bound."""
     content_type: str = ""
     content_bytes: int = 0
     digest: str = ""
@@ -63,6 +59,10 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     peer: str = ""
     """The server's address, by which rates are predicted."""
     detail: str = ""
+    waited_s: Seconds = Seconds(0.0)
+    """Before the request was issued, how long it waited for its turn on the link."""
+    held_s: Seconds = Seconds(0.0)
+    """Of the duration, how long it was held back for the sake of our own bound."""
 
 
 class Capture(msgspec.Struct, frozen=True, gc=False):
