@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 
 from headway.app.crawling import CrawlRun, WallClock
+from headway.app.planning import make_outlook, problem_from_job
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.live.collector import Collected
+from headway.policy.allocation.problem import Objective
+from headway.report.plan_table import verdict_lines
 
 _PAGES_AHEAD = 64
 """Pages that wait for the reader before the crawl waits too: each holds its whole body."""
@@ -50,6 +53,20 @@ class Page(msgspec.Struct, frozen=True):
     warc_offset: int | None
 
 
+class Forecast(msgspec.Struct, frozen=True):
+    """Printed, it says the same in words."""
+
+    on_time: bool
+    required_bytes_per_s: float
+    """The least bandwidth that meets all deadlines; infinity when none would."""
+    ends_s: dict[str, float]
+    """When each site would end, in seconds from the start."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Plan:
     """What is wanted, by when, within which bandwidth. Further options are the keys of `[crawl]`."""
 
@@ -58,6 +75,16 @@ class Plan:
         tables = {"crawl": crawl, "site": [msgspec.to_builtins(task) for task in tasks]}
         source = Source("plan")
         self.job: Job = build_job(convert(tables, source), source, now=WallClock().now())
+
+    def forecast(self) -> Forecast:
+        """Will it finish in time, and which bandwidth would do? Sizes are the tasks' own, or guesses."""
+        problem = problem_from_job(self.job, WallClock().now())
+        outlook = make_outlook(problem, "headway", Objective(self.job.file.crawl.objective))
+        schedule = outlook.schedule
+        ends_s = dict(zip(problem.names, (float(end_s) for end_s in schedule.end_s), strict=True))
+        return Forecast(
+            schedule.on_time, outlook.required_bytes_per_s, ends_s, "\n".join(verdict_lines(outlook))
+        )
 
 
 async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
