@@ -61,7 +61,7 @@ class CrawlRun:
         folder: Path,
         *,
         on_page: Callable[[Collected], Awaitable[None]] | None = None,
-        on_foresight: Callable[[Decision], None] | None = None,
+        on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
         self._job = job
         self._clock = WallClock()
@@ -85,7 +85,7 @@ class CrawlRun:
             on_page=on_page,
         )
         self._driver = LiveDriver(
-            self.crawl, self._collector, _Journal(self.folder, on_foresight or _unheard), self._clock
+            self.crawl, self._collector, _Journal(self.folder, on_decision), self._clock
         )
         self._meter = _Meter()
         self.interrupted = False
@@ -176,21 +176,17 @@ class CrawlRun:
 class _Journal:
     """Implements `live.driver.Journal` in a run folder."""
 
-    def __init__(self, folder: RunFolder, on_foresight: Callable[[Decision], None]) -> None:
+    def __init__(self, folder: RunFolder, on_decision: Callable[[Decision], None] | None) -> None:
         self._folder = folder
-        self._on_foresight = on_foresight
+        self._on_decision = on_decision
 
     def decide(self, decision: Decision) -> None:
         self._folder.decisions.append(decision)
-        if decision.decision.startswith("foresee"):
-            self._on_foresight(decision)
+        if self._on_decision is not None:
+            self._on_decision(decision)
 
     def save(self, batch: Sequence[Saving]) -> None:
         self._folder.save(batch)
-
-
-def _unheard(_: Decision) -> None:
-    """Nobody wants to be told; the decision log has it."""
 
 
 class _Meter:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from headway.errors import StoreError
 from headway.store.reader import RunReader, Sample, SiteRow
 from headway.units import Instant
 
@@ -52,7 +53,18 @@ class Summary(msgspec.Struct, frozen=True):
     first_problem: str | None
 
 
+def begun_at(folder: Path) -> Instant | None:
+    """When the crawl in a folder was first begun; None where there is none that can be read."""
+    try:
+        with RunReader(folder) as reader:
+            return reader.started_at
+    except StoreError:
+        return None
+
+
 def summarise(folder: Path) -> Summary:
+    if not folder.exists():
+        raise StoreError(f"{folder}: there is no such folder; give the run folder of a crawl")
     with RunReader(folder) as reader:
         started_at = reader.started_at
         totals = reader.totals()

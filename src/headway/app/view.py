@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -32,6 +33,15 @@ class SiteLine(msgspec.Struct, frozen=True):
     ended_at: Instant | None
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """A site that cannot be asked for pages, because its robots.txt could not be had."""
+
+    site: Site
+    problem: str
+    again_at: Instant | None
+    """When it is asked again; None when it was given up."""
+
+
 class View(msgspec.Struct, frozen=True):
     now: Instant
     started_at: Instant
@@ -47,6 +57,7 @@ class View(msgspec.Struct, frozen=True):
     """Those that matter most now: under way, then by deadline."""
     other_sites: int
     errors: Mapping[str, int]
+    troubles: tuple[Trouble, ...] = ()
 
 
 def view_of(
@@ -84,7 +95,15 @@ def view_of(
         tuple(chosen),
         max(0, len(ledger.books) - len(chosen)),
         errors,
+        tuple(islice(_troubles(crawl), most_sites)),
     )
+
+
+def _troubles(crawl: Crawl) -> Iterator[Trouble]:
+    for book in crawl.ledger.books.values():
+        if book.robots_problem:
+            room = crawl.frontier.room(book.site)
+            yield Trouble(book.site, book.robots_problem, room.free_at if room.waiting else None)
 
 
 def _line(crawl: Crawl, book: SiteBook, now: Instant, rate_bytes_per_s: float) -> SiteLine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import click
 import msgspec
 
 from headway.app.crawling import CrawlRun, WallClock
-from headway.app.summary import Summary, summarise
-from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, stderr, stdout
+from headway.app.summary import Summary, begun_at, summarise
+from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, stdout
+from headway.cli.log import Log, log_options
 from headway.cli.progress import Progress
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError
+from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
-from headway.units import format_duration, format_rate
+from headway.parse.url import page_of
+from headway.units import Instant, format_duration, format_rate
 
 
 @click.command("crawl")
@@ -47,19 +51,20 @@ from headway.units import format_duration, format_rate
 @click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
 @click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what is done before the start as well.")
-def crawl_command(
-    targets: tuple[str, ...], out: Path, *, as_json: bool, quiet: bool, verbose: bool, **options: Any
-) -> int:
+@log_options
+def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, log: Log, **options: Any) -> int:
     """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines."""
-    job = job_from(targets, options)
-    if verbose:
-        stderr().print(f"{len(job.sites)} sites, strategy {job.strategy}, into {out}")
-    return run_job(job, out, as_json=as_json, quiet=quiet)
+    # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
+    job = job_from(targets, options, begun_at(out) or WallClock().now())
+    log.detail(
+        "start",
+        f"{len(job.sites)} sites, strategy {job.strategy}, into {out}",
+        {"sites": len(job.sites), "strategy": job.strategy, "run": str(out)},
+    )
+    return run_job(job, out, log, as_json=as_json)
 
 
-def job_from(targets: tuple[str, ...], options: dict[str, Any]) -> Job:
+def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) -> Job:
     """A job file with options that overrule it, or a job made of URLs and options alone."""
     files = [target for target in targets if "://" not in target]
     if len(files) > 1 or (files and len(targets) > 1):
@@ -71,48 +76,56 @@ def job_from(targets: tuple[str, ...], options: dict[str, Any]) -> Job:
             )
         file, source = read_job_file(Path(files[0]))
     else:
-        file, source = convert({"site": _sites_of(targets)}, Source("command line")), Source("command line")
+        source = Source("command line")
+        source.overrule("site.url", "command line")
+        source.overrule("site.seeds", "command line")
+        file = convert({"site": _sites_of(targets)}, source)
     tables = msgspec.to_builtins(file)
     crawl = tables.setdefault("crawl", {})
     for key, value in options.items():
         if value is None or value == ():
             continue
+        option = f"--{key.replace('_', '-')}"
         match key:
             case "deadline":
                 for site in tables["site"]:
                     site["deadline"] = value
+                source.overrule("site.deadline", option)
             case "max_depth":
                 crawl.setdefault("scope", {})["max_depth"] = value
+                source.overrule("crawl.scope.max_depth", option)
             case "insecure":
                 crawl["verify_tls"] = False
             case _:
                 crawl[key] = value
-    return build_job(convert(tables, source), source, now=WallClock().now())
+                source.overrule(f"crawl.{key}", option)
+    return build_job(convert(tables, source), source, now=now)
 
 
 def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
     """URLs of one site become one site with several seeds."""
     sites: dict[str, dict[str, Any]] = {}
     for url in urls:
-        origin = "/".join(url.split("/", 3)[:3]).lower()
-        if origin in sites:
-            sites[origin]["seeds"].append(url)
+        page = page_of(url)
+        site = url if page is None else page.site  # what is no URL is refused by the job
+        if site in sites:
+            sites[site]["seeds"].append(url)
         else:
-            sites[origin] = {"url": url, "seeds": []}
+            sites[site] = {"url": url, "seeds": []}
     return list(sites.values())
 
 
-def run_job(job: Job, out: Path, *, as_json: bool = False, quiet: bool = False) -> int:
+def run_job(job: Job, out: Path, log: Log, *, as_json: bool = False) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
-    run = CrawlRun(job, out, on_foresight=None if quiet else _tell)
-    with Progress(stderr(), run.view) as progress:
-        asyncio.run(_run(run, progress, quiet=quiet))
+    run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(_tell, log))
+    with Progress(log, run.view) as progress:
+        asyncio.run(_run(run, progress, log))
     summary = summarise(out)
     if as_json:
         click.echo(msgspec.json.encode(summary))
-    elif not quiet:
-        print_summary(stdout(), summary)
+    elif not log.is_quiet:
+        print_summary(stdout(is_literal=True), summary)
     return exit_code_of(summary, interrupted=run.interrupted)
 
 
@@ -120,32 +133,49 @@ def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
     if interrupted:
         return INTERRUPTED
     if summary.done == 0:
-        raise HeadwayError("nothing was fetched: " + (summary.first_problem or "every page was out of scope"))
+        problem = summary.first_problem or "every page was out of scope"
+        cure = "see to that, then crawl into a new folder: this one remembers that it has tried"
+        if Kind.FORBIDDEN_ADDRESS in problem:
+            cure = "with --allow-private and a new folder it will be crawled"
+        raise HeadwayError(f"nothing was fetched: {problem}; {cure}")
     return DEADLINES_MISSED if summary.missed else 0
 
 
-async def _run(run: CrawlRun, progress: Progress, *, quiet: bool) -> None:
+async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         if run.interrupted:
             run.stop()
         else:
-            stderr().print("finishing what is under way; interrupt again to stop at once")
+            log.say("draining", "finishing what is under way; interrupt again to stop at once")
             run.drain()
 
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, interrupt)
-    await run.run(on_second=None if quiet else progress.refresh)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # under nohup, a hang-up is none of our business
+            loop.add_signal_handler(signum, interrupt)
+    await run.run(on_second=None if log.is_quiet else progress.refresh)
 
 
-def _tell(foresight: Decision) -> None:
+def _tell(log: Log, decision: Decision) -> None:
+    match decision.decision:
+        case "foresee-late":
+            _warn(log, decision)
+        case "foresee-on-time":
+            facts = {"site": decision.site}
+            log.say("on-time-again", decision.site, facts, lead="on time again: ", style="green")
+        case "retry" | "give-up":
+            log.detail(
+                decision.decision,
+                f"{decision.decision}: {decision.url}: {decision.reason}",
+                {"url": decision.url, "reason": decision.reason, "attempt": decision.attempt},
+            )
+
+
+def _warn(log: Log, foresight: Decision) -> None:
     """A deadline that can no longer be met, as soon as that is known, with what would help."""
     assert foresight.deadline_at is not None
     assert foresight.until is not None
-    if foresight.decision == "foresee-on-time":
-        stderr().print(f"[green]on time again:[/] {foresight.site}")
-        return
     late_s = foresight.until - foresight.deadline_at
     needed = foresight.needed_bytes_per_s
     help_text = (
@@ -154,4 +184,10 @@ def _tell(foresight: Decision) -> None:
         else "no bandwidth would help: its server or the interval sets the pace"
     )
     about = f"{foresight.site} will be about {format_duration(late_s)} late"
-    stderr().print(f"[yellow]deadline in danger:[/] {about}; {help_text}")
+    log.say(
+        "deadline-in-danger",
+        f"{about}; {help_text}",
+        {"site": foresight.site, "late_s": late_s, "needed_bytes_per_s": needed},
+        lead="deadline in danger: ",
+        style="yellow",
+    )

@@ -12,11 +12,15 @@ import click
 
 from headway.app.crawling import WallClock
 from headway.cli.crawl import run_job
-from headway.cli.frame import stderr
+from headway.cli.log import Log, log_options
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, StoreError
+from headway.store.failures import clear_errors
+from headway.store.reader import DATABASE, RunReader
+from headway.store.sqlite import SqliteStore
 from headway.testing.demoweb import Scope, Served, ServedProcess, design_web
+from headway.version import __version__
 
 DEADLINES = {
     "gazette": "14 s",
@@ -28,6 +32,9 @@ DEADLINES = {
 }
 """The others are wanted at no particular time."""
 _MAX_DEPTH = 8
+_MARK = "(demo)"
+_USER_AGENT = f"headway/{__version__} {_MARK}"
+"""By which a demo's run folder is known from one that somebody wants to keep."""
 
 
 @click.command("demo")
@@ -47,7 +54,7 @@ _MAX_DEPTH = 8
 @click.option("--port-base", type=click.IntRange(1, 65000), help="Serve on this port and the next ones.")
 @click.option("--serve-only", is_flag=True, help="Serve the web until interrupted, and crawl nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@log_options
 def demo_command(
     out: Path,
     *,
@@ -57,21 +64,22 @@ def demo_command(
     port_base: int | None,
     serve_only: bool,
     as_json: bool,
-    quiet: bool,
+    log: Log,
 ) -> int:
     """Crawl a small web that headway serves itself, under a bound and with deadlines."""
     with ServedProcess(design_web(seed, scale), port_base) as served:
         if serve_only:
-            return _serve(served)
-        _make_room(out)
+            return _serve(served, log)
         job = demo_job(served, bandwidth)
-        if not quiet:
-            pages = len(served.reachable(Scope(max_depth=_MAX_DEPTH, redirects_cost_depth=False)))
-            stderr().print(
-                f"Serving {len(served.sites)} sites with {pages} pages on loopback ports, "
-                f"and crawling them within {bandwidth}."
-            )
-        return run_job(job, out, as_json=as_json, quiet=quiet)
+        _make_room(out)
+        pages = len(served.reachable(Scope(max_depth=_MAX_DEPTH, redirects_cost_depth=False)))
+        log.say(
+            "serving",
+            f"Serving {len(served.sites)} sites with {pages} pages on loopback ports, "
+            f"and crawling them within {bandwidth}.",
+            {"sites": served.sites, "pages": pages},
+        )
+        return run_job(job, out, log, as_json=as_json)
 
 
 def demo_job(served: Served, bandwidth: str) -> Job:
@@ -86,6 +94,7 @@ def demo_job(served: Served, bandwidth: str) -> Job:
             "bandwidth": bandwidth,
             "interval": "50 ms",
             "allow_private": True,
+            "user_agent": _USER_AGENT,
             "retry_penalty": "1 s",
             "backoff": "500 ms",
             "max_backoff": "2 s",
@@ -95,21 +104,34 @@ def demo_job(served: Served, bandwidth: str) -> Job:
         "site": sites,
     }
     source = Source("demo")
+    source.overrule("crawl.bandwidth", "--bandwidth")
     return build_job(convert(tables, source), source, now=WallClock().now())
 
 
 def _make_room(out: Path) -> None:
     """Take away an earlier demo, and nothing else that may be there."""
-    if (out / "crawl.sqlite").is_file():
+    with clear_errors(out):
+        if not out.exists() or not any(out.iterdir()):
+            return
+        if not _is_demo(out):
+            raise HeadwayError(f"{out} holds something else than a demo's run; name another with --out")
+        SqliteStore(out / DATABASE).close()  # refuses when another process crawls into it
         shutil.rmtree(out)
-    elif out.exists() and any(out.iterdir()):
-        raise HeadwayError(f"{out} holds something else than a demo's run; name another folder with --out")
 
 
-def _serve(served: Served) -> int:
+def _is_demo(out: Path) -> bool:
+    try:
+        with RunReader(out) as reader:
+            crawl = reader.job.get("crawl")
+    except StoreError:
+        return False
+    return isinstance(crawl, dict) and str(crawl.get("user_agent")).endswith(_MARK)
+
+
+def _serve(served: Served, log: Log) -> int:
     for name, origin in served.sites.items():
         click.echo(f"{origin}/  {name}")
-    stderr().print("Serving until interrupted with Ctrl-C.")
+    log.say("serving", "Serving until interrupted with Ctrl-C.", {"sites": served.sites})
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()
     return 0

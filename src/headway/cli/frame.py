@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -9,8 +10,8 @@ from typing import Any, NoReturn
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
+from headway.cli.log import Log, silence
 from headway.errors import HeadwayError
 from headway.version import __version__
 
@@ -28,12 +29,22 @@ _HELP = {
 """The command NAME is `NAME_command` in the module of its name."""
 
 
+_LEAST_COLUMNS = 76
+"""On a narrower screen the lines run over rather than lose their figures."""
+_PAPER_COLUMNS = 160
+"""Into a file or a pipe nothing need be folded to the width of a screen."""
+
+
 def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def stdout() -> Console:
-    return Console(highlight=False)
+def stdout(*, is_literal: bool = False) -> Console:
+    """With `is_literal`, no [word] is read as a colour, and a table is not squeezed until it says nothing."""
+    console = Console(highlight=False, markup=not is_literal)
+    if is_literal:
+        console.width = max(console.width, _LEAST_COLUMNS if console.is_terminal else _PAPER_COLUMNS)
+    return console
 
 
 class Frame(click.Group):
@@ -71,20 +82,25 @@ def main(args: list[str] | None = None) -> NoReturn:
         problem.show()
         code = problem.exit_code
     except HeadwayError as problem:
-        stderr().print(f"[red]headway:[/] {escape(str(problem))}")
-        code = problem.exit_code
+        code = Log().problem(problem)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong, and Python must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         code = 1
     except Exception as problem:
         if os.environ.get("HEADWAY_TRACEBACK"):
             raise
-        stderr().print(
-            f"[red]headway:[/] a bug in headway: {escape(type(problem).__name__)}: {escape(str(problem))}; "
-            "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
-        )
-        code = 1
+        code = Log().problem(_explain(problem))
     sys.exit(code or 0)
+
+
+def _explain(problem: Exception) -> HeadwayError:
+    if isinstance(problem, OSError) and problem.filename is None and problem.errno == errno.ENOSPC:
+        silence(sys.stdout)
+        return HeadwayError("the disk that the output goes to is full; make room, then ask again")
+    return HeadwayError(
+        f"a bug in headway: {type(problem).__name__}: {problem}; "
+        "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
+    )

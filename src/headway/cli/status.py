@@ -21,5 +21,5 @@ def status_command(run: Path, *, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(summary))
     else:
-        print_summary(stdout(), summary)
+        print_summary(stdout(is_literal=True), summary)
     return 0

@@ -28,7 +28,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     )
     if summary.errors:
         console.print("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
-    console.print(_link_line(summary))
+    console.print(_link_line(summary), soft_wrap=True)
     console.print(f"run folder: {summary.run}", soft_wrap=True)
 
 
@@ -47,9 +47,12 @@ def _link_line(summary: Summary) -> str:
     mean, highest = format_rate(summary.mean_bytes_per_s), format_rate(summary.max_bytes_per_s)
     if summary.bound_bytes_per_s is None or summary.use_of_bound is None:
         return f"link: mean {mean}, highest second {highest}, no bound"
-    over = summary.most_over_bound or 0.0
-    verdict = f"{over:.1%} over" if over > 0 else f"{-over:.1%} under"
+    over = summary.most_over_bound
+    if over is None:
+        peak = "less than a second"
+    else:
+        peak = f"highest second {highest} " + (f"({over:.1%} over)" if over > 0 else f"({-over:.1%} under)")
     return (
-        f"link: mean {mean} ({summary.use_of_bound:.0%} of the bound), highest second {highest} "
-        f"({verdict}), bound {format_rate(summary.bound_bytes_per_s)}"
+        f"link: mean {mean} ({summary.use_of_bound:.0%} of the bound), {peak}, "
+        f"bound {format_rate(summary.bound_bytes_per_s)}"
     )

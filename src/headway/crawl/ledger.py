@@ -98,14 +98,14 @@ class SiteBook:
             self.robots_url, self.robots_hops = event.leads_to, self.robots_hops + 1
             return None
         self.robots_url, self.robots_hops = f"{self.site}/robots.txt", 0
+        outcome = event.outcome
+        self.robots_problem = f"{outcome.kind}: {outcome.detail}".rstrip(": ") if event.rules is None else ""
         if event.rules is None and not gave_up:
             self.robots_attempts += 1
             return None
         # RFC 9309 2.3.1.4: a robots.txt that cannot be had denies everything.
         self.rules, self.robots_expires_at = event.rules, event.expires_at
         self.robots_attempts, self.robots_unreachable = 0, gave_up
-        if gave_up:
-            self.robots_problem = f"{event.outcome.kind}: {event.outcome.detail}".rstrip(": ")
         return None if gave_up else event.text
 
     def count_answer(self, now: Instant, outcome: Outcome) -> None:
