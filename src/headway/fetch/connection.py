@@ -40,6 +40,8 @@ class Connection(asyncio.BufferedProtocol):
         self._wire_bytes = 0
         self._reader: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
+        """Done when the request may be sent."""
         self._lost = False
         self._timer: asyncio.TimerHandle | None = None
         self._started_at = 0.0
@@ -93,9 +95,13 @@ class Connection(asyncio.BufferedProtocol):
 
     async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> None:
         """Send a request and feed the reader until it has finished. Never raises but for cancellation."""
-        await self._first_grant()
+        now = self._loop.time()
+        self.waited_s = 0.0
+        first_bytes = self._meter.begin(now)
+        if first_bytes and not self._meter.ask(first_bytes, self._set_off):
+            now = await self._wait_for_grant(now)
         self._reader = reader
-        self._last_arrival_at = self._loop.time()
+        self._last_arrival_at = now
         self._started_at = started_at + self.waited_s
         self._answered = False
         self.held_s = 0.0
@@ -237,30 +243,29 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
         if reader is not None and not reader.keep_alive:
             self.abort()
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _settle(self) -> None:
         self._held_since = None
+        self._set_off()  # a connection that is lost while its request waits has nothing to wait for
         self._wire_bytes += self._meter.settle(self._loop.time())
 
-    async def _first_grant(self) -> None:
+    async def _wait_for_grant(self, asked_at: float) -> float:
         """Wait until the beginning of the answer may arrive: the request brings it about."""
-        asked_at = self._loop.time()
-        self.waited_s = 0.0
-        first_bytes = self._meter.begin(asked_at)
-        if not first_bytes:
-            return
-        granted = self._loop.create_future()
-        if self._meter.ask(first_bytes, lambda: None if granted.done() else granted.set_result(None)):
-            return
+        self._turn = self._loop.create_future()
         try:
-            await granted
+            await self._turn
         except asyncio.CancelledError:
             self.abort()
             raise
-        self.waited_s = self._loop.time() - asked_at
+        now = self._loop.time()
+        self.waited_s = now - asked_at
+        return now
+
+    def _set_off(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
     def _ask_for_more(self) -> None:
         """Stop reading until more may arrive: the kernel's buffer fills, and the server has to wait."""

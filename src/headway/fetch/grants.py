@@ -39,12 +39,13 @@ class Ask(Generic[Key]):
 class _Flow:
     """A site's place in the queue: `claim` is its guaranteed rate, 0 where it has none of its own."""
 
-    __slots__ = ("active", "claim", "finish_tag", "last_slot")
+    __slots__ = ("active", "claim", "finish_tag", "last_cost_bytes", "last_slot")
 
     def __init__(self, claim: float, finish_tag: float) -> None:
         self.claim = claim
         self.finish_tag = finish_tag
         self.last_slot = 0
+        self.last_cost_bytes = 0.0
         self.active = False
 
 
@@ -146,8 +147,22 @@ class Grants(Generic[Key]):
         heapq.heappush(self._queue, (max(self._virtual, flow.finish_tag), self._serial, wish))
         # Several asks of one site follow one another, so each advances the tag from which the next starts.
         flow.finish_tag = max(self._virtual, flow.finish_tag) + wish.cost_bytes / self._weight(flow)
+        flow.last_cost_bytes = wish.cost_bytes
         self._waiting += 1
         return wish
+
+    def try_at_once(self, now: float, key: Key, cost_bytes: float, latency_s: float = 0.0) -> bool:
+        """What `ask` and `take` come to when nobody waits and the link is free, at a fraction of the cost."""
+        if self._waiting or not self._may_grant(now, cost_bytes, latency_s):
+            return False
+        flow = self._flow(key)
+        self._virtual = start_tag = max(self._virtual, flow.finish_tag)
+        flow.finish_tag = start_tag + cost_bytes / self._weight(flow)
+        flow.last_cost_bytes = cost_bytes
+        if math.isfinite(self._capacity):
+            self._spend(now, cost_bytes)
+            flow.last_slot = self._peak.book(now, now + latency_s, cost_bytes)
+        return True
 
     def withdraw(self, now: float, wish: Ask[Key]) -> None:
         """The wish is void: queued, it is dropped; granted, its bytes are given back to the others."""
@@ -187,7 +202,7 @@ class Grants(Generic[Key]):
             if wish.withdrawn:
                 heapq.heappop(self._queue)
                 continue
-            if not self._may_grant(now, wish):
+            if not self._may_grant(now, wish.cost_bytes, wish.latency_s):
                 break
             heapq.heappop(self._queue)
             self._waiting -= 1
@@ -207,12 +222,12 @@ class Grants(Generic[Key]):
             return math.inf
         return max(now, self._clear_at, self._blocked_until)
 
-    def _may_grant(self, now: float, wish: Ask[Key]) -> bool:
+    def _may_grant(self, now: float, cost_bytes: float, latency_s: float) -> bool:
         if math.isinf(self._capacity):
             return True
-        if not self._capacity or (self._clear_at > now and self._credit_left(now) < wish.cost_bytes):
+        if not self._capacity or (self._clear_at > now and self._credit_left(now) < cost_bytes):
             return False
-        clear_at = self._peak.clear_at(now, now + wish.latency_s, wish.cost_bytes)
+        clear_at = self._peak.clear_at(now, now + latency_s, cost_bytes)
         if clear_at > now:
             self._blocked_until = clear_at
             return False
@@ -277,9 +292,13 @@ class Grants(Generic[Key]):
         return left / max(1, self._active_without_claim)
 
     def _reweigh(self) -> None:
-        """New claims. A tag's lead over the virtual time is kept in bytes, so that a raise counts at once."""
+        """New claims. A tag's lead over the virtual time is kept in bytes, so that a raise counts at once.
+
+        The weight of a site without a claim moves with every site that comes or goes, so what its lead is
+        worth in bytes now may be far more than it ever asked for; it is never more than its last ask.
+        """
         leads = {
-            key: max(0.0, flow.finish_tag - self._virtual) * self._weight(flow)
+            key: min(max(0.0, flow.finish_tag - self._virtual) * self._weight(flow), flow.last_cost_bytes)
             for key, flow in self._flows.items()
         }
         self._active_claims, self._active_without_claim = 0.0, 0

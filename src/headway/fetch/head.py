@@ -58,6 +58,26 @@ def request_head(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
+class RequestHeads:
+    """Heads of GETs: what all requests to a server have in common is put together once."""
+
+    def __init__(self, user_agent: str, max_servers: int = 4096) -> None:
+        self._user_agent = user_agent
+        self._max_servers = max_servers
+        self._tails: dict[tuple[str, bool], bytes] = {}
+
+    def of(self, target: str, host: str, extra: tuple[tuple[str, str], ...], *, close_after: bool) -> bytes:
+        if extra:
+            return request_head(target, host, self._user_agent, extra, close_after=close_after)
+        tail = self._tails.get((host, close_after))
+        if tail is None:
+            if len(self._tails) >= self._max_servers:
+                self._tails.clear()
+            whole = request_head("", host, self._user_agent, (), close_after=close_after)
+            self._tails[host, close_after] = tail = whole.removeprefix(b"GET ")
+        return b"GET " + target.encode("ascii") + tail
+
+
 def check_headers(headers: tuple[tuple[str, str], ...]) -> None:
     """A line break in a value would let a page write requests of its own."""
     for name, value in headers:

@@ -9,7 +9,7 @@ from pathlib import Path
 from headway.fetch.connection import Connection
 from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
-from headway.fetch.head import HeadError, request_head
+from headway.fetch.head import HeadError, RequestHeads
 from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import parse_proxy
 from headway.fetch.reader import ResponseReader
@@ -21,6 +21,7 @@ from headway.model.page import Site
 from headway.ports import Clock, Request, Response
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
+_CLOSED = "the fetcher was closed"
 _STALE_AFTER_S = 0.5
 # Above this, inflating a body would be felt by the other sites.
 _DECODE_IN_THREAD_BYTES = 128 * 1024
@@ -46,7 +47,7 @@ class HttpFetcher:
         charge_uploads: bool = False,
     ) -> None:
         self._clock = clock
-        self._user_agent = user_agent
+        self._heads = RequestHeads(user_agent)
         self._limits = limits or Limits()
         self._resolver = Resolver(lookup)
         self._pacer = Pacer(capacity_bytes_per_s, charge_uploads=charge_uploads)
@@ -64,8 +65,10 @@ class HttpFetcher:
         )
         self._targets = Targets()
         self._idle: dict[Site, Connection] = {}
-        self._busy: dict[Site, list[asyncio.Future[None]]] = {}
+        self._busy: set[Site] = set()
+        self._queues: dict[Site, list[asyncio.Future[None]]] = {}
         self._open: set[Connection] = set()
+        self._dialing: set[asyncio.Task[Connection]] = set()
         self._closing = False
 
     def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None:
@@ -90,9 +93,11 @@ class HttpFetcher:
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
         self._closing = True
+        for dialing in self._dialing:
+            dialing.cancel()
         connections = list(self._open)
         for connection in connections:
-            connection.cancel("the fetcher was closed")
+            connection.cancel(_CLOSED)
         self._idle.clear()
         self._pacer.close()
         await self._resolver.aclose()
@@ -100,30 +105,39 @@ class HttpFetcher:
 
     async def fetch(self, request: Request) -> Response:
         attempt = _Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
+        site = request.site
         try:
-            target = self._targets.of(request.url, request.site)
+            target = self._targets.of(request.url, site)
             attempt.head = self._request_head(request, target)
         except (TargetError, HeadError) as error:
             return _failure(attempt, Kind.PROTOCOL, str(error))
         # The caller promises one request to a site at a time; a slip must still not mean two connections.
-        while request.site in self._busy:
-            turn = asyncio.get_running_loop().create_future()
-            self._busy[request.site].append(turn)
-            await turn
-        self._busy[request.site] = []
+        while site in self._busy:
+            await self._turn(site)
+        self._busy.add(site)
         try:
             return await self._fetch(attempt, target)
         finally:
-            for turn in self._busy.pop(request.site):
-                if not turn.done():
-                    turn.set_result(None)
+            self._busy.discard(site)
+            if site in self._queues:
+                self._call_next(site)
+
+    async def _turn(self, site: Site) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(site, []).append(turn)
+        await turn
+
+    def _call_next(self, site: Site) -> None:
+        for turn in self._queues.pop(site):
+            if not turn.done():
+                turn.set_result(None)
 
     async def _fetch(self, attempt: _Attempt, target: Target) -> Response:
         request = attempt.request
         connection = self._take_idle(request.site, target)
         while True:
             if self._closing:
-                return _failure(attempt, Kind.CANCELLED, "the fetcher was closed")
+                return _failure(attempt, Kind.CANCELLED, _CLOSED)
             may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
                 try:
@@ -132,7 +146,8 @@ class HttpFetcher:
                     return _failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
             await connection.exchange(attempt.head, reader, attempt.started_at)
-            attempt.waited(connection.waited_s)
+            if connection.waited_s:
+                attempt.waited(connection.waited_s)
             attempt.wire_bytes += connection.wire_bytes()
             if reader.kind is Kind.RESET and may_be_stale and not reader.started and not self._closing:
                 # The server had closed it while it lay idle: not an answer to this request. A connection
@@ -140,17 +155,20 @@ class HttpFetcher:
                 connection = None
                 continue
             self._keep(request, connection)
-            return await self._response(attempt, reader, connection)
+            attempt.done()
+            payload = reader.payload()
+            decoded = None
+            if payload and reader.reply is not None and reader.reply.content_encoding:
+                decoded = await self._decode(payload, reader.reply.content_encoding)
+            return _response(attempt, reader, connection, payload, decoded)
 
     def _request_head(self, request: Request, target: Target) -> bytes:
         proxy = self._dialer.proxy_for(target.origin)
-        path, extra = target.path, request.headers
+        path, extra, authority = target.path, request.headers, target.origin.authority
         if proxy is not None and not target.origin.secure:
-            path = f"http://{target.origin.authority}{path}"
+            path = f"http://{authority}{path}"
             extra = (*extra, *proxy.headers())
-        return request_head(
-            path, target.origin.authority, self._user_agent, extra, close_after=request.close_after
-        )
+        return self._heads.of(path, authority, extra, close_after=request.close_after)
 
     def _take_idle(self, site: Site, target: Target) -> Connection | None:
         connection = self._idle.pop(site, None)
@@ -162,7 +180,16 @@ class HttpFetcher:
         return connection
 
     async def _open_connection(self, target: Target, site: Site) -> Connection:
-        connection = await self._dialer.dial(target.origin, site)
+        dialing = asyncio.ensure_future(self._dialer.dial(target.origin, site))
+        self._dialing.add(dialing)
+        try:
+            connection = await dialing
+        except asyncio.CancelledError:
+            if self._closing:
+                raise DialError(Kind.CANCELLED, _CLOSED) from None
+            raise
+        finally:
+            self._dialing.discard(dialing)
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))
         return connection
@@ -175,34 +202,6 @@ class HttpFetcher:
             if len(self._idle) > self._limits.max_idle_connections:
                 self._idle.pop(next(iter(self._idle))).abort()
 
-    async def _response(self, attempt: _Attempt, reader: ResponseReader, connection: Connection) -> Response:
-        payload = reader.payload()
-        duration_s = attempt.duration_s()
-        reply = reader.reply
-        encoding = reply.content_encoding if reply is not None else ""
-        decoded = await self._decode(payload, encoding) if encoding and payload else Decoded(payload)
-        detail = reader.detail
-        if decoded.detail:
-            detail = f"{detail}; {decoded.detail}" if detail else decoded.detail
-        return Response(
-            kind=Kind.BOMB if decoded.bomb and reader.kind is Kind.FETCHED else reader.kind,
-            url=attempt.request.url,
-            requested_at=attempt.requested_at,
-            duration_s=duration_s,
-            status=reply.status if reply is not None else 0,
-            headers=reply.headers if reply is not None else (),
-            request_head=attempt.head,
-            head=reader.head,
-            payload=payload,
-            body=decoded.body,
-            truncated=reader.truncated,
-            wire_bytes=attempt.wire_bytes,
-            held_s=Seconds(connection.held_s),
-            peer=connection.peer,
-            keep_alive=connection.reusable,
-            detail=detail,
-        )
-
     async def _decode(self, payload: bytes, encoding: str) -> Decoded:
         if len(payload) < _DECODE_IN_THREAD_BYTES:
             return decode(payload, encoding, self._limits)
@@ -213,7 +212,7 @@ class HttpFetcher:
 class _Attempt:
     """One fetch on its way."""
 
-    __slots__ = ("head", "request", "requested_at", "started_at", "wire_bytes")
+    __slots__ = ("duration_s", "head", "request", "requested_at", "started_at", "wire_bytes")
 
     def __init__(self, request: Request, requested_at: Instant, started_at: float) -> None:
         self.request = request
@@ -221,22 +220,63 @@ class _Attempt:
         self.started_at = started_at
         self.head = b""
         self.wire_bytes = 0
+        self.duration_s = Seconds(0.0)
 
     def waited(self, seconds: float) -> None:
         """Time spent before the request was sent, for our own sake, is not part of it."""
         self.requested_at = Instant(self.requested_at + seconds)
         self.started_at += seconds
 
-    def duration_s(self) -> Seconds:
-        return Seconds(asyncio.get_running_loop().time() - self.started_at)
+    def done(self) -> None:
+        self.duration_s = Seconds(asyncio.get_running_loop().time() - self.started_at)
 
 
-def _failure(attempt: _Attempt, kind: Kind, detail: str, peer: str = "") -> Response:
+def _response(
+    attempt: _Attempt,
+    reader: ResponseReader,
+    connection: Connection,
+    payload: bytes,
+    decoded: Decoded | None,
+) -> Response:
+    kind, detail, body = reader.kind, reader.detail, payload
+    status = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    if (reply := reader.reply) is not None:
+        status, headers = reply.status, reply.headers
+    if decoded is not None:
+        body = decoded.body
+        if decoded.bomb and kind is Kind.FETCHED:
+            kind = Kind.BOMB
+        if decoded.detail:
+            detail = f"{detail}; {decoded.detail}" if detail else decoded.detail
     return Response(
         kind=kind,
         url=attempt.request.url,
         requested_at=attempt.requested_at,
-        duration_s=attempt.duration_s(),
+        duration_s=attempt.duration_s,
+        status=status,
+        headers=headers,
+        request_head=attempt.head,
+        head=reader.head,
+        payload=payload,
+        body=body,
+        truncated=reader.truncated,
+        wire_bytes=attempt.wire_bytes,
+        waited_s=Seconds(connection.waited_s),
+        held_s=Seconds(connection.held_s),
+        peer=connection.peer,
+        keep_alive=connection.reusable,
+        detail=detail,
+    )
+
+
+def _failure(attempt: _Attempt, kind: Kind, detail: str, peer: str = "") -> Response:
+    attempt.done()
+    return Response(
+        kind=kind,
+        url=attempt.request.url,
+        requested_at=attempt.requested_at,
+        duration_s=attempt.duration_s,
         request_head=attempt.head,
         peer=peer,
         detail=detail,

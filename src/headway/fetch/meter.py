@@ -24,6 +24,7 @@ _TLS_ALLOWANCE_BYTES = 64
 _UNLIMITED_BYTES = 1 << 62
 _GROW_WHEN_OFF_BY = 1.25
 _SHRINK_WHEN_OFF_BY = 0.25
+_LOOK_EVERY_S = 0.1
 
 
 class Meter:
@@ -45,6 +46,8 @@ class Meter:
         self._scaled = buffer_bytes is None or buffer_bytes >= UNSCALED_BUFFER_BYTES
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if self._scaled else (buffer_bytes or 0)
         self._buffer_wanted = self._buffer_bytes
+        self._buffer_best = self._buffer_bytes
+        self._look_at = 0.0
         self._version = pacer.version
         self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
@@ -61,6 +64,7 @@ class Meter:
         self._sent_when_settled = 0
         self._wire_charged = charged_bytes
         self._reported = 0
+        self._wire_so_far = 0
         self._learn_distance()
 
     @property
@@ -72,7 +76,7 @@ class Meter:
         """Whether a new connection would serve better: a buffer shrinks badly, a small one grows badly."""
         if not self._pacer.bounded:
             return not self._scaled
-        wanted = self._pacer.buffer_bytes(self._site)
+        wanted = self._buffer_best
         too_small = not self._scaled and wanted >= UNSCALED_BUFFER_BYTES
         return too_small or wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes
 
@@ -84,7 +88,8 @@ class Meter:
             return 0
         self._entered = True
         self._pacer.enter(self._site)
-        self._resize(self._better_buffer())
+        if now >= self._look_at or self._version != self._pacer.version:
+            self._resize(self._better_buffer(now))
         return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
 
     def ask(self, stream_bytes: int, on_granted: OnGranted) -> bool:
@@ -119,10 +124,10 @@ class Meter:
         if not self._pacer.bounded:
             return 0
         if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
-            self._compare(now, more_to_come=True)
-            self._buffer_wanted = self._better_buffer()
+            self._wire_so_far += self._compare(now, more_to_come=True)
+            self._buffer_wanted = self._better_buffer(now)
         elif self._version != self._pacer.version:
-            self._buffer_wanted = self._better_buffer()
+            self._buffer_wanted = self._better_buffer(now)
         remaining = _UNLIMITED_BYTES
         if remaining_bytes is not None:
             remaining = remaining_bytes
@@ -139,9 +144,9 @@ class Meter:
         if self._wish is not None:
             self._pacer.withdraw(self._wish)
             self._wish = None
-        wire_bytes = self._compare(now, more_to_come=False)
-        answer_bytes = self._read - self._read_at_begin
-        if answer_bytes:
+        wire_bytes = self._wire_so_far + self._compare(now, more_to_come=False)
+        self._wire_so_far = 0
+        if self._entered and (answer_bytes := self._read - self._read_at_begin):
             self._book.page_bytes += 0.3 * (answer_bytes - self._book.page_bytes)
             self._read_at_begin = self._read
         if self._entered:
@@ -172,14 +177,18 @@ class Meter:
             self._wire_when_settled = crossed.received_bytes
             self._sent_when_settled = crossed.sent_bytes
             self._pacer.note_sent(self._site, sent_bytes)
-            self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
-            outstanding = max(0, self._granted - crossed.stream_bytes)
+            if self._pacer.bounded:
+                self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
+                outstanding = max(0, self._granted - crossed.stream_bytes)
         self._since = now
         self._pacer.received_bytes += wire_bytes - self._reported
         self._reported = 0
         if not more_to_come:
             self._granted = self._read
             outstanding = 0
+        if not self._pacer.bounded:
+            self._wire_charged = 0.0
+            return wire_bytes
         still_charged = self._book.wire_bytes(outstanding)
         self._pacer.charge(self._site, wire_bytes + still_charged - self._wire_charged)
         self._wire_charged = still_charged
@@ -190,9 +199,10 @@ class Meter:
         if crossed is not None and crossed.round_trip_s is not None:
             self._book.round_trip_s = crossed.round_trip_s
 
-    def _better_buffer(self) -> int:
+    def _better_buffer(self, now: float) -> int:
         """Larger as soon as it helps. Shrinking loses packets, so it is left to the next connection."""
-        wanted = self._pacer.buffer_bytes(self._site)
+        self._look_at = now + _LOOK_EVERY_S
+        self._buffer_best = wanted = self._pacer.buffer_bytes(self._site)
         if not self._scaled:
             wanted = min(wanted, UNSCALED_BUFFER_BYTES)
         changed, self._version = self._version != self._pacer.version, self._pacer.version

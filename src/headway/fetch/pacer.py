@@ -129,6 +129,9 @@ class Pacer:
     def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
         """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
         grants, now, book = self._running(), self._now(), self.book(site)
+        if grants.try_at_once(now, site, wire_bytes, book.round_trip_s):
+            book.at_once += 0.1 * (1.0 - book.at_once)
+            return None
         wish = grants.ask(now, site, wire_bytes, book.round_trip_s)
         if not self._timer:
             for granted in grants.take(now):
@@ -163,7 +166,7 @@ class Pacer:
     def charge(self, site: Site, wire_bytes: float) -> None:
         if self.bounded:
             self._running().charge(self._now(), site, wire_bytes)
-            if wire_bytes < 0 and self._callbacks:
+            if self._callbacks and wire_bytes < 0:
                 self._pump()
 
     def note_sent(self, site: Site, wire_bytes: int) -> None:

@@ -21,6 +21,7 @@ class PeakGuard:
         self._tolerance = tolerance
         self._limit = math.inf
         self._booked = [0.0] * _SLOTS
+        self._total = 0.0
         self._slot = math.floor(now / SLOT_S)
         """The slot that `now` is in; ring positions are slots modulo the ring's length."""
         self._last = self._slot
@@ -34,6 +35,7 @@ class PeakGuard:
         self._advance(now)
         slot = self._slot_of(arrives_at)
         self._booked[slot % _SLOTS] += size_bytes
+        self._total += size_bytes
         self._last = max(self._last, slot)
         return slot
 
@@ -42,6 +44,7 @@ class PeakGuard:
         while size_bytes > 0 and slot > self._slot - _WINDOW_SLOTS and slot <= self._last:
             taken = min(size_bytes, self._booked[slot % _SLOTS])
             self._booked[slot % _SLOTS] -= taken
+            self._total -= taken
             size_bytes -= taken
             slot -= 1
 
@@ -50,6 +53,8 @@ class PeakGuard:
         if math.isinf(self._limit):
             return now
         self._advance(now)
+        if self._total + size_bytes <= self._limit:
+            return now
         slot = self._slot_of(arrives_at)
         # What is larger than a second's worth fits into no second: it goes when the line is otherwise quiet.
         room = max(0.0, self._limit - size_bytes)
@@ -80,5 +85,6 @@ class PeakGuard:
         else:
             for step in range(1, steps + 1):
                 self._booked[(self._slot + _AHEAD_SLOTS + step) % _SLOTS] = 0.0
+        self._total = sum(self._booked)
         self._slot = slot
         self._last = max(self._last, slot)

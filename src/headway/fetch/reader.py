@@ -32,7 +32,6 @@ class ResponseReader:
         "_limits",
         "_raw_bytes",
         "_searched",
-        "_sink",
         "detail",
         "finished",
         "head",
@@ -75,7 +74,6 @@ class ResponseReader:
         self._interim = 0
         self._raw_bytes = 0
         self._chunks: _Chunks | None = None
-        self._sink = self._read_head
 
     @property
     def started(self) -> bool:
@@ -96,7 +94,10 @@ class ResponseReader:
 
     def feed(self, data: bytes | memoryview) -> bool:
         """Take what has arrived; True when the answer has ended (then nothing more is wanted)."""
-        self._sink(data)
+        if self.reply is None:
+            self._read_head(data)
+        else:
+            self._read_body(self.reply, data)
         return self.finished
 
     def feed_eof(self) -> None:
@@ -170,10 +171,14 @@ class ResponseReader:
             self.keep_alive = True
         elif reply.framing is Framing.EMPTY:
             self._finish_whole(extra=bool(rest))
+        elif reply.framing is Framing.SIZED and len(rest) == reply.length_bytes <= self._allowed_bytes:
+            self.parts.append(rest)  # the whole of it came at once, as most pages do
+            self.received_bytes = len(rest)
+            self._end(Kind.FETCHED)
         else:
             self._begin_body(reply)
             if rest and not self.finished:
-                self._sink(rest)
+                self._read_body(reply, rest)
 
     def _skip_interim(self, status: int, rest: bytes) -> None:
         self._interim += 1
@@ -189,25 +194,25 @@ class ResponseReader:
             if reply.length_bytes > self._allowed_bytes and self._cut_kind is Kind.TOO_LARGE:
                 text = f"{reply.length_bytes} bytes announced, more than {self._allowed_bytes}"
                 self._end(Kind.TOO_LARGE, text, truncated=True)
-            self._sink = self._read_sized
         elif reply.framing is Framing.CHUNKED:
             self._chunks = _Chunks(self)
-            self._sink = self._read_chunked
-        else:
-            self._sink = self._read_until_close
 
-    def _read_sized(self, data: bytes | memoryview) -> None:
-        assert self.reply is not None
-        missing = self.reply.length_bytes - self.received_bytes
+    def _read_body(self, reply: ReplyHead, data: bytes | memoryview) -> None:
+        if reply.framing is Framing.SIZED:
+            self._read_sized(reply.length_bytes, data)
+        elif reply.framing is Framing.CHUNKED:
+            self._read_chunked(data)
+        else:
+            self.add(bytes(data))
+
+    def _read_sized(self, length_bytes: int, data: bytes | memoryview) -> None:
+        missing = length_bytes - self.received_bytes
         if len(data) < missing:
             self.add(bytes(data))
         else:
             self.add(bytes(data[:missing]) if len(data) > missing else bytes(data))
             if not self.finished:
                 self._finish_whole(extra=len(data) > missing)
-
-    def _read_until_close(self, data: bytes | memoryview) -> None:
-        self.add(bytes(data))
 
     def _read_chunked(self, data: bytes | memoryview) -> None:
         chunks = self._chunks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import lru_cache
 
 import httptools
 import msgspec
@@ -60,19 +61,21 @@ def parse_head(head: bytes, max_headers: int) -> ReplyHead:
             raise HeadError(str(error) or "unasked-for upgrade") from error
     if len(pairs) > max_headers:
         raise HeadError(f"{len(pairs)} headers, more than {max_headers}")
-    headers = tuple([(_lower(name), value.decode("latin-1")) for name, value in pairs])
+    headers = []
     noted: dict[str, str] = {}
-    for name, value in headers:
+    for raw_name, raw_value in pairs:
+        name, value = _known_names.get(raw_name) or _lower(raw_name), raw_value.decode("latin-1")
+        headers.append((name, value))
         if name in _NOTED:
             noted[name] = f"{noted[name]},{value}" if name in noted else value
     framing, length_bytes = _framing(status, noted)
     return ReplyHead(
         status,
-        headers,
+        tuple(headers),
         framing,
         length_bytes,
         _keep_alive(head, noted.get("connection", "")) and framing is not Framing.UNTIL_CLOSE,
-        noted.get("content-type", "").split(",", 1)[0].split(";", 1)[0].strip().lower(),
+        _media_type(noted.get("content-type", "")),
         noted.get("content-encoding", ""),
         note,
     )
@@ -92,28 +95,32 @@ _known_names: dict[bytes, str] = {}
 
 def _lower(name: bytes) -> str:
     """Header names are few, so most are decoded once; a hostile server must not fill the memory with them."""
-    lowered = _known_names.get(name)
-    if lowered is None:
-        lowered = name.decode("latin-1").lower()
-        if len(_known_names) < 512 and len(name) < 64:
-            _known_names[name] = lowered
+    lowered = name.decode("latin-1").lower()
+    if len(_known_names) < 512 and len(name) < 64:
+        _known_names[name] = lowered
     return lowered
 
 
 def _framing(status: int, noted: dict[str, str]) -> tuple[Framing, int]:
     if status in {204, 304} or status < 200:
         return Framing.EMPTY, 0
-    coding = noted.get("transfer-encoding", "").strip().lower()
-    if coding == "chunked":
-        return Framing.CHUNKED, 0
-    if coding not in {"", "identity"}:
-        raise HeadError(f"transfer coding {coding[:40]!r}")
+    if coding := noted.get("transfer-encoding", "").strip().lower():
+        if coding == "chunked":
+            return Framing.CHUNKED, 0
+        if coding != "identity":
+            raise HeadError(f"transfer coding {coding[:40]!r}")
     length = noted.get("content-length")
     if length is None:
         return Framing.UNTIL_CLOSE, 0
     if not (length.isascii() and length.isdigit()):
         raise HeadError(f"Content-Length is {length[:40]!r}")
-    return (Framing.SIZED, int(length)) if int(length) else (Framing.EMPTY, 0)
+    length_bytes = int(length)
+    return (Framing.SIZED if length_bytes else Framing.EMPTY), length_bytes
+
+
+@lru_cache(maxsize=256)
+def _media_type(content_type: str) -> str:
+    return content_type.split(",", 1)[0].split(";", 1)[0].strip().lower()
 
 
 def _keep_alive(head: bytes, connection: str) -> bool:

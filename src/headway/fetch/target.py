@@ -16,15 +16,12 @@ class Origin(msgspec.Struct, frozen=True):
     scheme: str
     host: str
     port: int
+    authority: str = ""
+    """As in a Host header: the port only where it is not the scheme's own."""
 
     @property
     def secure(self) -> bool:
         return self.scheme == "https"
-
-    @property
-    def authority(self) -> str:
-        """As in a Host header: the port only where it is not the scheme's own."""
-        return self.host if self.port == (443 if self.secure else 80) else f"{self.host}:{self.port}"
 
     @property
     def server_name(self) -> str:
@@ -72,4 +69,5 @@ def parse_target(url: str) -> Target:
     if scheme not in {"http", "https"} or not parsed.hostname:
         raise TargetError(f"only http and https are fetched: {url[:200]!r}")
     port = int(parsed.port) if parsed.port else (443 if scheme == "https" else 80)
-    return Target(Origin(scheme, parsed.hostname, port), parsed.pathname + parsed.search)
+    authority = f"{parsed.hostname}:{parsed.port}" if parsed.port else parsed.hostname
+    return Target(Origin(scheme, parsed.hostname, port, authority), parsed.pathname + parsed.search)

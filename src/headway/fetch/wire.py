@@ -10,8 +10,7 @@ import contextlib
 import math
 import socket
 import struct
-
-import msgspec
+from typing import NamedTuple
 
 ETHERNET_BYTES = 14
 TCP_BYTES = 20 + 12  # with the timestamp option, which nearly everybody uses
@@ -40,7 +39,7 @@ _BUFFER_OFFERS = 1.0
 _NEVER_MEASURED_US = 0xFFFFFFFF
 
 
-class Crossed(msgspec.Struct, frozen=True, gc=False):
+class Crossed(NamedTuple):
     """Totals of a connection since it was opened."""
 
     stream_bytes: int
