@@ -7,13 +7,19 @@ for a shorter one, so that a site that is down does not occupy the resolver's th
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
+
+_MOST_AT_ONCE = 64
+"""Threads that wait for the system's resolver. With the loop's own few, some names whose servers are silent
+would keep all other sites from being found."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -45,7 +51,8 @@ class Resolver:
         keep_failure_s: float = 5.0,
         max_names: int = 4096,
     ) -> None:
-        self._lookup = lookup or system_lookup
+        self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, "headway-names") if lookup is None else None
+        self._lookup = lookup or functools.partial(system_lookup, threads=self._threads)
         self._keep_s = keep_s
         self._keep_failure_s = keep_failure_s
         self._max_names = max_names
@@ -75,6 +82,8 @@ class Resolver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, now: float, host: str) -> Sequence[Address]:
         try:
@@ -101,9 +110,10 @@ class Resolver:
             task.exception()  # read here, since every waiter may have gone away
 
 
-async def system_lookup(host: str) -> Sequence[Address]:
+async def system_lookup(host: str, *, threads: Executor | None = None) -> Sequence[Address]:
+    ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(threads, ask)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ResolveError(f"{host} cannot be resolved: {reason}") from error

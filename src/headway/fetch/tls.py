@@ -32,7 +32,11 @@ class TlsLayer:
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        try:
+            self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        except ValueError as error:
+            # An empty or overlong label passes in a URL, and behind a proxy nobody has tried to resolve it.
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"no certificate can be for {host[:100]!r}") from error
         self.closed = False
         """Whether the server has said that it sends no more."""
 
@@ -75,4 +79,4 @@ def explain(error: ssl.SSLError | ssl.CertificateError) -> str:
     """Why TLS failed, without the library's file and line."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate was refused: {error.verify_message or error}"
-    return (error.reason or str(error)).replace("_", " ").lower()
+    return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
