@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time()
         self.waited_s = 0.0
         first_bytes = self._meter.begin(now)
-        if first_bytes and not self._meter.ask(first_bytes, self._set_off):
+        if first_bytes and not self._meter.ask(now, first_bytes, self._set_off):
             now = await self._wait_for_grant(now)
         self._reader = reader
         self._last_arrival_at = now
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._reader is not None
         now = self._last_arrival_at
         lacking = self._meter.lacks(now, self._reader.remaining_bytes)
-        if lacking and not self._meter.ask(lacking, self._read_on) and self._transport is not None:
+        if lacking and not self._meter.ask(now, lacking, self._read_on) and self._transport is not None:
             self._held_since = now
             self._transport.pause_reading()
 

@@ -77,6 +77,9 @@ class Grants(Generic[Key]):
         self._rates: dict[Key, float] = {}
         self._active_claims = 0.0
         self._active_without_claim = 0
+        self._common_weight = 1.0
+        self._rate = math.inf
+        """What the clock runs at."""
         self._purge_at = 256
         self._queue: list[tuple[float, int, Ask[Key]]] = []
         self._serial = 0
@@ -102,6 +105,7 @@ class Grants(Generic[Key]):
             debt_s = 0.0
         self._clear_at = now + debt_s
         self._capacity = new
+        self._rate = self._aimed_rate()
         self._peak.set_bound(new)
         self._blocked_until = -math.inf
         self._reweigh()
@@ -123,7 +127,7 @@ class Grants(Generic[Key]):
             return claim
         flow = self._flows.get(key)
         newcomer = flow is None or not flow.active
-        return self._common_weight() * self._active_without_claim / (self._active_without_claim + newcomer)
+        return self._common_weight * self._active_without_claim / (self._active_without_claim + newcomer)
 
     def enter(self, key: Key) -> None:
         """The site has something under way and counts among those that share the link."""
@@ -179,7 +183,7 @@ class Grants(Generic[Key]):
         """Correct the books: bytes came that no grant covered, or (negative) did not come though granted."""
         if math.isinf(self._capacity) or not wire_bytes or not self._capacity:
             return
-        moved = self._clear_at + wire_bytes / self._rate()
+        moved = self._clear_at + wire_bytes / self._rate
         if wire_bytes > 0:
             self._clear_at = min(moved, max(self._clear_at, now + self._max_debt_s))
             self._peak.book(now, now, wire_bytes)
@@ -188,7 +192,7 @@ class Grants(Generic[Key]):
         else:
             self._clear_at = max(moved, now)
             if moved < now:
-                self._credit(now, (now - moved) * self._rate())
+                self._credit(now, (now - moved) * self._rate)
             if (flow := self._flows.get(key)) is not None:
                 self._peak.unbook(flow.last_slot, -wire_bytes)
             self._return_tag(key, -wire_bytes)
@@ -239,17 +243,17 @@ class Grants(Generic[Key]):
         else:
             # Time that the guard held back is made up for; time in which nobody asked is not.
             back_s = _MAX_CREDIT_S if self._blocked_until > self._clear_at else self._catch_up_s
-            self._clear_at = max(self._clear_at, now - back_s) + cost_bytes / self._rate()
+            self._clear_at = max(self._clear_at, now - back_s) + cost_bytes / self._rate
 
     def _credit(self, now: float, unused_bytes: float) -> None:
-        most = _MAX_CREDIT_S * self._rate()
+        most = _MAX_CREDIT_S * self._rate
         self._credit_bytes = min(self._credit_left(now) + unused_bytes, most)
         self._credit_until = now + _CREDIT_LASTS_S
 
     def _credit_left(self, now: float) -> float:
         return self._credit_bytes if now < self._credit_until else 0.0
 
-    def _rate(self) -> float:
+    def _aimed_rate(self) -> float:
         """A little under the bound where it is small: name look-ups and repeats cannot be counted here."""
         if self._fixed_aim is not None:
             return self._fixed_aim * self._capacity
@@ -278,14 +282,15 @@ class Grants(Generic[Key]):
             self._active_claims = max(0.0, self._active_claims + sign * flow.claim)
         else:
             self._active_without_claim += sign
+        self._common_weight = self._weigh_common()
 
     def _claim(self, key: Key) -> float:
         return min(self._rates.get(key, 0.0), self._capacity, 1e15)
 
     def _weight(self, flow: _Flow) -> float:
-        return flow.claim or self._common_weight()
+        return flow.claim or self._common_weight
 
-    def _common_weight(self) -> float:
+    def _weigh_common(self) -> float:
         """What each site without a claim weighs: its part of what the claims leave, and never nothing."""
         basis = self._capacity if 0 < self._capacity < math.inf else max(1.0, self._active_claims)
         left = max(basis - self._active_claims, _NO_CLAIM_SHARE * max(basis, self._active_claims))
@@ -302,6 +307,7 @@ class Grants(Generic[Key]):
             for key, flow in self._flows.items()
         }
         self._active_claims, self._active_without_claim = 0.0, 0
+        self._common_weight = self._weigh_common()
         for key, flow in self._flows.items():
             flow.claim = self._claim(key)
             if flow.active:

@@ -87,14 +87,17 @@ class Meter:
         if not self._pacer.bounded:
             return 0
         self._entered = True
-        self._pacer.enter(self._site)
+        self._pacer.enter(now, self._site)
         if now >= self._look_at or self._version != self._pacer.version:
             self._resize(self._better_buffer(now))
         return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
 
-    def ask(self, stream_bytes: int, on_granted: OnGranted) -> bool:
+    def ask(self, now: float, stream_bytes: int, on_granted: OnGranted) -> bool:
         """True when granted at once; else `on_granted` is called when it is."""
         wire_bytes = self._book.wire_bytes(stream_bytes)
+        if self._pacer.try_at_once(now, self._site, wire_bytes):
+            self._note_grant(stream_bytes, wire_bytes)
+            return True
 
         def granted() -> None:
             self._wish = None
@@ -151,7 +154,7 @@ class Meter:
             self._read_at_begin = self._read
         if self._entered:
             self._entered = False
-            self._pacer.leave(self._site)
+            self._pacer.leave(now, self._site)
         return wire_bytes
 
     def _note_grant(self, stream_bytes: int, wire_bytes: float) -> None:
@@ -190,8 +193,12 @@ class Meter:
             self._wire_charged = 0.0
             return wire_bytes
         still_charged = self._book.wire_bytes(outstanding)
-        self._pacer.charge(self._site, wire_bytes + still_charged - self._wire_charged)
+        difference = wire_bytes + still_charged - self._wire_charged
         self._wire_charged = still_charged
+        if abs(difference) < self._pacer.chunk_bytes / 8:
+            self._wire_charged -= difference  # it is put right with the next page
+        else:
+            self._pacer.charge(self._site, difference)
         return wire_bytes
 
     def _learn_distance(self) -> None:

@@ -18,6 +18,7 @@ _UNKNOWN_ROUND_TRIP_S = 0.02
 _FIRST_SHARE = 0.25  # begin small: a buffer grows more easily than it shrinks
 _GROWTH_WHEN_FREE = 3.0
 _GROWTH_WHEN_BUSY = 1.2
+_LEAVES_AFTER_S = 0.25
 _MAX_SITES = 8192
 
 OnGranted = Callable[[], None]
@@ -76,6 +77,8 @@ class Pacer:
         self._capacity = capacity_bytes_per_s
         self._grants: Grants[Site] | None = None
         self._rates: Mapping[Site, float] = {}
+        self._left: dict[Site, float] = {}
+        self._sweep_at = 0.0
         self._callbacks: dict[Ask[Site], OnGranted] = {}
         self._books: dict[Site, SiteBook] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -120,18 +123,28 @@ class Pacer:
         rate = min(max(smoothed, growth * book.rate_bytes_per_s), self._capacity)
         return buffer_for(1.25 * rate * book.round_trip_s + self.chunk_bytes)
 
-    def enter(self, site: Site) -> None:
-        self._running().enter(site)
+    def enter(self, now: float, site: Site) -> None:
+        """The site shares the link from now on."""
+        if self._left.pop(site, None) is None:
+            self._running().enter(site)
+        if now >= self._sweep_at:
+            self._sweep(now)
 
-    def leave(self, site: Site) -> None:
-        self._running().leave(site)
+    def leave(self, now: float, site: Site) -> None:
+        """It does not; but most come back with their next page, so this takes effect a little later."""
+        self._left[site] = now
+
+    def try_at_once(self, now: float, site: Site, wire_bytes: float) -> bool:
+        """Whether the bytes may arrive without anybody having to wait; if so, they are granted."""
+        book = self.book(site)
+        if self._running().try_at_once(now, site, wire_bytes, book.round_trip_s):
+            book.at_once += 0.1 * (1.0 - book.at_once)
+            return True
+        return False
 
     def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
         """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
         grants, now, book = self._running(), self._now(), self.book(site)
-        if grants.try_at_once(now, site, wire_bytes, book.round_trip_s):
-            book.at_once += 0.1 * (1.0 - book.at_once)
-            return None
         wish = grants.ask(now, site, wire_bytes, book.round_trip_s)
         if not self._timer:
             for granted in grants.take(now):
@@ -191,6 +204,13 @@ class Pacer:
                 max(int(capacity_bytes_per_s / 8), 11 * SEGMENT_PAYLOAD_BYTES), _CORRECT_EVERY_BYTES
             )
             self.chunk_bytes = min(max(1, segments) * SEGMENT_PAYLOAD_BYTES, _LARGEST_CHUNK_BYTES)
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = now + _LEAVES_AFTER_S
+        gone = [site for site, left_at in self._left.items() if left_at < now - _LEAVES_AFTER_S]
+        for site in gone:
+            del self._left[site]
+            self._running().leave(site)
 
     def _running(self) -> Grants[Site]:
         """The books are opened with the first use, when there is a loop whose clock they can follow."""
