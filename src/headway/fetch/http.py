@@ -11,7 +11,7 @@ from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
 from headway.fetch.head import HeadError, RequestHeads
 from headway.fetch.pacer import Pacer
-from headway.fetch.proxy import parse_proxy
+from headway.fetch.proxy import parse_proxy, without_login
 from headway.fetch.reader import ResponseReader
 from headway.fetch.resolve import Lookup, Resolver
 from headway.fetch.settings import Limits, Timeouts
@@ -256,7 +256,7 @@ def _response(
         duration_s=attempt.duration_s,
         status=status,
         headers=headers,
-        request_head=attempt.head,
+        request_head=without_login(attempt.head),
         head=reader.head,
         payload=payload,
         body=body,
@@ -277,7 +277,7 @@ def _failure(attempt: _Attempt, kind: Kind, detail: str, peer: str = "") -> Resp
         url=attempt.request.url,
         requested_at=attempt.requested_at,
         duration_s=attempt.duration_s,
-        request_head=attempt.head,
+        request_head=without_login(attempt.head),
         peer=peer,
         detail=detail,
     )
