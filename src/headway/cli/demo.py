@@ -23,11 +23,11 @@ from headway.testing.demoweb import Scope, Served, ServedProcess, design_web
 from headway.version import __version__
 
 DEADLINES = {
-    "gazette": "14 s",
-    "museum": "18 s",
-    "library": "26 s",
-    "registry": "30 s",
-    "harbour": "40 s",
+    "gazette": "10 s",
+    "museum": "12 s",
+    "library": "20 s",
+    "registry": "25 s",
+    "harbour": "30 s",
     "workshop": "60 s",
 }
 """The others are wanted at no particular time."""
@@ -47,7 +47,7 @@ _USER_AGENT = f"headway/{__version__} {_MARK}"
     help="The run folder; a demo's earlier one is replaced.",
 )
 @click.option(
-    "--bandwidth", default="6 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link."
+    "--bandwidth", default="4 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link."
 )
 @click.option("--seed", default=7, show_default=True, help="Another seed gives another web.")
 @click.option("--scale", default=1.0, show_default=True, help="How large the web is.")

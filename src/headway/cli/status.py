@@ -15,11 +15,16 @@ from headway.cli.tables import print_summary
 @click.command("status")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-def status_command(run: Path, *, as_json: bool) -> int:
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the link and the sites as PNG or SVG.")
+def status_command(run: Path, *, as_json: bool, plot: Path | None) -> int:
     """Show how far the crawl in a run folder has come, whether it is running or not."""
     summary = summarise(run)
     if as_json:
         click.echo(msgspec.json.encode(summary))
     else:
         print_summary(stdout(is_literal=True), summary)
+    if plot is not None:
+        from headway.app.picture import draw_picture
+
+        draw_picture(run, plot)
     return 0

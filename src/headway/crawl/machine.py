@@ -268,7 +268,7 @@ class Crawl:
         if rates is not None:
             self._commands.append(SetRates(rates))
             self.frontier.sites_changed()
-        self._commands += steward.news(now, self.ledger)
+        self._commands += steward.news(now, self.ledger, self.frontier)
         if servers := steward.learnt():
             self._commands.append(SaveServers(servers))
 

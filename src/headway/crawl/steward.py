@@ -144,25 +144,21 @@ class Steward:
                 return nearer
         return self._demands
 
-    def news(self, now: Instant, ledger: Ledger) -> list[Foresee]:
+    def news(self, now: Instant, ledger: Ledger, frontier: Frontier) -> list[Foresee]:
         """Deadlines that will be missed and were not known to be, and those that can be met after all.
 
-        A verdict counts when it has come out the same way some times in a row, and not before something of
-        the site is known: the first guesses are about a site of which not a page has been seen.
+        A verdict counts when it has come out the same way some times in a row.
         """
         late = {
             demand.site
             for demand in self._demands
-            if demand.deadline_at is not None
-            and self._allocation.forecast.get(demand.site, now) > demand.deadline_at
-            and ledger.book(demand.site).answers >= _SEEN_ENOUGH
+            if demand.deadline_at is not None and self._misses(now, demand, ledger, frontier)
         }
         self._doubtful = {site: self._doubtful.get(site, 0) + 1 for site in late ^ self._told_late}
         confirmed = {site for site, times in self._doubtful.items() if times >= _TIMES_IN_A_ROW}
         if not confirmed:
             return []
-        advice = advise(now, self._demands, self._capacity) if self._capacity is not None else None
-        needed = advice.bandwidth_bytes_per_s if advice is not None else None
+        needed = self._needed(now, ledger)
         told = []
         for site in sorted(confirmed):
             deadline_at = ledger.book(site).task.deadline_at
@@ -172,6 +168,26 @@ class Steward:
                 told.append(Foresee(site, deadline_at, forecast_at, is_late, needed if is_late else None))
         self._told_late ^= confirmed
         return told
+
+    def _misses(self, now: Instant, demand: SiteDemand, ledger: Ledger, frontier: Frontier) -> bool:
+        """Late even if there is no more than is surely there; not said of a site that is hardly known, and
+        said of one already called late until it is foreseen to be in time."""
+        book = ledger.book(demand.site)
+        ends = self.range_of(now, book, frontier)
+        if ends is None or demand.deadline_at is None or book.answers < _SEEN_ENOUGH:
+            return False
+        return ends[demand.site in self._told_late] > demand.deadline_at
+
+    def _needed(self, now: Instant, ledger: Ledger) -> BytesPerSecond | None:
+        """The least bandwidth that would meet all deadlines, with the caps of sites on a faster link."""
+        assert self._capacity is not None
+        on_a_faster_link = []
+        for demand in self._demands:
+            book = ledger.book(demand.site)
+            size = max(1.0, book.wire_bytes / book.answers) if book.answers else PRIOR_PAGE_BYTES
+            cap = self._cap(now, book, size, most_bytes_per_s=UNBOUNDED)
+            on_a_faster_link.append(structs.replace(demand, cap_bytes_per_s=max(cap, demand.cap_bytes_per_s)))
+        return advise(now, on_a_faster_link, self._capacity).bandwidth_bytes_per_s
 
     def latest_start_of(self, book: SiteBook) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""
@@ -202,12 +218,14 @@ class Steward:
         evidence = _evidence(book, room)
         # A page under way is worth a page's bytes, even when none waits behind it.
         left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
-        cap = self._cap(now, book, page_bytes(evidence))
+        cap = self._cap(now, book, page_bytes(evidence), self._most_bytes_per_s)
         demand = SiteDemand(book.site, left, book.task.deadline_at, cap, book.task.weight)
         self._known[book.site] = (stamp, demand)
         return demand
 
-    def _cap(self, now: Instant, book: SiteBook, size_bytes: float) -> BytesPerSecond:
+    def _cap(
+        self, now: Instant, book: SiteBook, size_bytes: float, most_bytes_per_s: BytesPerSecond
+    ) -> BytesPerSecond:
         """The most that the site can give: its own speed, less the pauses that manners ask for."""
         cap = cap_bytes_per_s(
             size_bytes,
@@ -215,7 +233,7 @@ class Steward:
             latency_s=_TURN_S,
             # A predicted rate is reckoned from request to end, so that it has the server's latency in it. No
             # page comes faster than the whole link.
-            server_rate_bytes_per_s=min(self._prediction.predict(now, book.server), self._most_bytes_per_s),
+            server_rate_bytes_per_s=min(self._prediction.predict(now, book.server), most_bytes_per_s),
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
 
