@@ -59,12 +59,13 @@ def write_index(run_folder: Path, *, run_lines: int = _RUN_LINES) -> Path:
     """Index every capture that the store has committed; returns where."""
     target = run_folder / INDEX_NAME
     with RunReader(run_folder) as reader, clear_errors(target), ExitStack() as stack:
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(mode=0o755, exist_ok=True)
         lines = map(cdxj_line, reader.captures())
         runs = [_spilled(run, stack, target.parent) for run in _sorted_runs(lines, run_lines)]
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         stack.callback(temporary.unlink, missing_ok=True)
-        with temporary.open("wb") as file:
+        # No more open than 0644, as everything in a run folder, even where the umask is careless.
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as file:
             file.writelines(heapq.merge(*runs))
             file.flush()
             os.fsync(file.fileno())
