@@ -72,6 +72,18 @@ SITES = (
         Kind.FETCHED,
         whole(_BODY) + whole(b"smuggled", status="500 Smuggled"),
     ),
+    _odd(
+        "file-names",
+        "names files elsewhere in its headers",
+        Kind.FETCHED,
+        whole(
+            _BODY,
+            'Content-Disposition: attachment; filename="../../../evil"',
+            "Content-Location: /../../evil",
+            "SourceMap: file:///etc/passwd",
+            "WARC-Filename: ../evil",
+        ),
+    ),
     ChaosSite(
         name="interim-flood",
         does="sends interim answers without end",
