@@ -7,7 +7,7 @@ known of the sites grows. Nothing here touches the link; the machine hands the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import structs
 
@@ -154,18 +154,21 @@ class Steward:
             for demand in self._demands
             if demand.deadline_at is not None and self._misses(now, demand, ledger, frontier)
         }
+        # A site that is done is beyond foresight.
+        self._told_late &= {demand.site for demand in self._demands}
         self._doubtful = {site: self._doubtful.get(site, 0) + 1 for site in late ^ self._told_late}
         confirmed = {site for site, times in self._doubtful.items() if times >= _TIMES_IN_A_ROW}
         if not confirmed:
             return []
-        needed = self._needed(now, ledger)
+        needed, out_of_reach = self._needed(now, ledger)
         told = []
         for site in sorted(confirmed):
             deadline_at = ledger.book(site).task.deadline_at
             forecast_at = self._allocation.forecast.get(site, now)
             if deadline_at is not None:
                 is_late = site in late
-                told.append(Foresee(site, deadline_at, forecast_at, is_late, needed if is_late else None))
+                would_help = needed if is_late and site not in out_of_reach else None
+                told.append(Foresee(site, deadline_at, forecast_at, is_late, would_help))
         self._told_late ^= confirmed
         return told
 
@@ -178,8 +181,9 @@ class Steward:
             return False
         return ends[demand.site in self._told_late] > demand.deadline_at
 
-    def _needed(self, now: Instant, ledger: Ledger) -> BytesPerSecond | None:
-        """The least bandwidth that would meet all deadlines, with the caps of sites on a faster link."""
+    def _needed(self, now: Instant, ledger: Ledger) -> tuple[BytesPerSecond | None, Set[Site]]:
+        """The least bandwidth that would meet all deadlines, with the caps of sites on a faster link; but for
+        the sites that no bandwidth would help."""
         assert self._capacity is not None
         on_a_faster_link = []
         for demand in self._demands:
@@ -187,7 +191,9 @@ class Steward:
             size = max(1.0, book.wire_bytes / book.answers) if book.answers else PRIOR_PAGE_BYTES
             cap = self._cap(now, book, size, most_bytes_per_s=UNBOUNDED)
             on_a_faster_link.append(structs.replace(demand, cap_bytes_per_s=max(cap, demand.cap_bytes_per_s)))
-        return advise(now, on_a_faster_link, self._capacity).bandwidth_bytes_per_s
+        out_of_reach = advise(now, on_a_faster_link, self._capacity).out_of_reach.keys()
+        others = [demand for demand in on_a_faster_link if demand.site not in out_of_reach]
+        return advise(now, others, self._capacity).bandwidth_bytes_per_s, out_of_reach
 
     def latest_start_of(self, book: SiteBook) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""
