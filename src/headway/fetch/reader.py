@@ -255,7 +255,7 @@ class ResponseReader:
 
 
 class _Chunks:
-    """Takes the chunks apart with httptools, lenient where a missing CR or a blank harms nobody."""
+    """Takes the chunks apart with httptools; old servers may put blanks after a chunk's size."""
 
     __slots__ = ("_messages", "_reader", "complete", "extra", "parser")
 
@@ -265,11 +265,7 @@ class _Chunks:
         self.complete = False
         self.extra = False
         self.parser = httptools.HttpResponseParser(self)
-        self.parser.set_dangerous_leniencies(
-            lenient_optional_cr_before_lf=True,
-            lenient_optional_crlf_after_chunk=True,
-            lenient_spaces_after_chunk_size=True,
-        )
+        self.parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
         self.parser.feed_data(_CHUNKED_HEAD)
 
     def on_message_begin(self) -> None:

@@ -7,7 +7,8 @@ import re
 import can_ada
 import msgspec
 
-_PLAIN_TARGET = re.compile(r"[!-~]+")
+# What a URL parser would leave as it is; anything else, and dots that stand for folders, are left to one.
+_PLAIN_TARGET = re.compile(r"(?!.*/(?:\.|%2[eE]))/[A-Za-z0-9._~:/?@!$&()*+,;=%\[\]-]*")
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Targets:
         origin = self._origins.get(site)
         if origin is not None and url.startswith(site):
             path = url[len(site) :].partition("#")[0]
-            if path[:1] == "/" and _PLAIN_TARGET.fullmatch(path):
+            if _PLAIN_TARGET.fullmatch(path):
                 return Target(origin, path)
         target = parse_target(url)
         if origin is None and url.startswith(site + "/") and "@" not in site:
