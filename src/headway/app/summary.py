@@ -58,8 +58,8 @@ def begun_at(folder: Path) -> Instant | None:
     try:
         with RunReader(folder) as reader:
             return reader.started_at
-    except StoreError:
-        return None
+    except (StoreError, OSError):
+        return None  # whoever opens the folder next will say why
 
 
 def summarise(folder: Path) -> Summary:

@@ -13,7 +13,7 @@ import msgspec
 
 from headway.app.crawling import CrawlRun, WallClock
 from headway.app.summary import Summary, begun_at, summarise
-from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, stdout
+from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options
 from headway.cli.progress import Progress
 from headway.cli.tables import print_summary
@@ -122,10 +122,11 @@ def run_job(job: Job, out: Path, log: Log, *, as_json: bool = False) -> int:
     with Progress(log, run.view) as progress:
         asyncio.run(_run(run, progress, log))
     summary = summarise(out)
-    if as_json:
-        click.echo(msgspec.json.encode(summary))
-    elif not log.is_quiet:
-        print_summary(stdout(is_literal=True), summary)
+    with results():
+        if as_json:
+            click.echo(msgspec.json.encode(summary))
+        elif not log.is_quiet:
+            print_summary(stdout(is_literal=True), summary)
     return exit_code_of(summary, interrupted=run.interrupted)
 
 

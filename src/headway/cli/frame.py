@@ -6,12 +6,14 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
 
-from headway.cli.log import Log, silence
+from headway.cli.log import Log, Screen, silence
 from headway.errors import HeadwayError
 from headway.version import __version__
 
@@ -41,10 +43,25 @@ def stderr() -> Console:
 
 def stdout(*, is_literal: bool = False) -> Console:
     """With `is_literal`, no [word] is read as a colour, and a table is not squeezed until it says nothing."""
-    console = Console(highlight=False, markup=not is_literal)
+    console = Screen(highlight=False, markup=not is_literal)
     if is_literal:
         console.width = max(console.width, _LEAST_COLUMNS if console.is_terminal else _PAPER_COLUMNS)
     return console
+
+
+@contextmanager
+def results() -> Iterator[None]:
+    """Around what is printed in the end. A reader that has gone makes no difference to what was done."""
+    try:
+        yield
+    except OSError as problem:
+        silence(sys.stdout)
+        if problem.errno == errno.ENOSPC:
+            raise HeadwayError(
+                "the disk that the output goes to is full; make room, then ask again"
+            ) from None
+        if problem.errno not in {errno.EPIPE, errno.EIO}:
+            raise
 
 
 class Frame(click.Group):
@@ -85,22 +102,13 @@ def main(args: list[str] | None = None) -> NoReturn:
         code = Log().problem(problem)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is wrong, and Python must not complain at exit.
-        silence(sys.stdout)
-        code = 1
     except Exception as problem:
         if os.environ.get("HEADWAY_TRACEBACK"):
             raise
-        code = Log().problem(_explain(problem))
+        code = Log().problem(
+            HeadwayError(
+                f"a bug in headway: {type(problem).__name__}: {problem}; "
+                "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
+            )
+        )
     sys.exit(code or 0)
-
-
-def _explain(problem: Exception) -> HeadwayError:
-    if isinstance(problem, OSError) and problem.filename is None and problem.errno == errno.ENOSPC:
-        silence(sys.stdout)
-        return HeadwayError("the disk that the output goes to is full; make room, then ask again")
-    return HeadwayError(
-        f"a bug in headway: {type(problem).__name__}: {problem}; "
-        "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
-    )

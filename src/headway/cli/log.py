@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import IO, Any
 
 import click
 import msgspec
@@ -24,12 +24,19 @@ from headway.units import Instant
 Facts = Mapping[str, object]
 
 
+class Screen(Console):
+    """A console that says when its reader has gone. Rich's own would end the program there and then."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - called where a BrokenPipeError is being handled
+
+
 class Log:
     def __init__(self, *, is_quiet: bool = False, is_verbose: bool = False, as_json: bool = False) -> None:
         self.is_quiet = is_quiet
         self.is_verbose = is_verbose
         self.as_json = as_json
-        self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self.console = Screen(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self.is_heard = True
 
     @property
@@ -55,10 +62,10 @@ class Log:
         self._write("error", "error", str(problem), "headway: ", "red", facts)
         return problem.exit_code
 
-    def unheard(self, stream: TextIO | None = None) -> None:
-        """Whoever listened has gone. Python must not complain about it at exit either."""
+    def unheard(self) -> None:
+        """Whoever listened has gone."""
         self.is_heard = False
-        silence(sys.stderr if stream is None else stream)
+        silence(sys.stderr)
 
     def _write(
         self, level: str, event: str, message: str, lead: str, style: str, facts: Facts | None
@@ -82,7 +89,8 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
-def silence(stream: TextIO | None) -> None:
+def silence(stream: IO[str] | None) -> None:
+    """What is still in its buffer must not make Python complain at exit."""
     if stream is not None:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, stream.fileno())

@@ -46,6 +46,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._tell_troubles(self._look())
         if self._live is not None:
             with self._if_heard():
                 self._live.stop()
@@ -55,10 +56,7 @@ class Progress:
         if not self._log.is_heard:
             return
         view = self._look()
-        for trouble in view.troubles:
-            if trouble.site not in self._told:
-                self._told.add(trouble.site)
-                _tell_trouble(self._log, view, trouble)
+        self._tell_troubles(view)
         if self._live is not None:
             with self._if_heard():
                 size = self._log.console.size
@@ -66,6 +64,12 @@ class Progress:
         elif time.monotonic() >= self._next_line_at:
             self._next_line_at = time.monotonic() + _LINE_EVERY_S
             self._log.say("progress", line_of(view), _facts(view))
+
+    def _tell_troubles(self, view: View) -> None:
+        for trouble in view.troubles:
+            if trouble.site not in self._told:
+                self._told.add(trouble.site)
+                _tell_trouble(self._log, view, trouble)
 
     @contextmanager
     def _if_heard(self) -> Iterator[None]:

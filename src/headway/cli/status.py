@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from headway.app.summary import summarise
-from headway.cli.frame import stdout
+from headway.cli.frame import results, stdout
 from headway.cli.tables import print_summary
 
 
@@ -19,10 +19,11 @@ from headway.cli.tables import print_summary
 def status_command(run: Path, *, as_json: bool, plot: Path | None) -> int:
     """Show how far the crawl in a run folder has come, whether it is running or not."""
     summary = summarise(run)
-    if as_json:
-        click.echo(msgspec.json.encode(summary))
-    else:
-        print_summary(stdout(is_literal=True), summary)
+    with results():
+        if as_json:
+            click.echo(msgspec.json.encode(summary))
+        else:
+            print_summary(stdout(is_literal=True), summary)
     if plot is not None:
         from headway.app.picture import draw_picture
 
