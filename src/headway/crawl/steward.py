@@ -40,8 +40,9 @@ _HORIZON_S = Seconds(14 * 86400.0)
 _ALL_IT_CAN = 0.95
 _TURN_S = Seconds(0.02)
 """What a page waits for its turn on a busy link, even where its site comes first."""
-_HELD_BACK = 0.2
-"""A download that waited longer than this part of its time shows only that the server is no slower."""
+_HELD_BACK = 0.1
+"""A download that waited longer for the link than this part of its time had a small receive window as well,
+and shows only that the server is no slower."""
 _SEEN_ENOUGH = 10
 _TIMES_IN_A_ROW = 3
 _MARGINS = (0.4, 0.25, 0.1)
@@ -78,7 +79,7 @@ class Steward:
             return
         book.server = _server_of(outcome.peer, book.site)
         own_s = max(outcome.duration_s - outcome.held_s, 1e-6)
-        held_back = outcome.held_s > _HELD_BACK * outcome.duration_s
+        held_back = outcome.waited_s + outcome.held_s > _HELD_BACK * outcome.duration_s
         rate = BytesPerSecond(outcome.wire_bytes / own_s)
         self._prediction.learn(now, book.server, rate, held_back=held_back)
 
