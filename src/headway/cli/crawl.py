@@ -182,7 +182,7 @@ def _warn(log: Log, foresight: Decision) -> None:
     help_text = (
         f"{format_rate(needed)} would meet all deadlines"
         if needed is not None
-        else "no bandwidth would help: its server or the interval sets the pace"
+        else "more bandwidth alone would not help: its server or the interval sets the pace"
     )
     about = f"{foresight.site} will be about {format_duration(late_s)} late"
     log.say(
