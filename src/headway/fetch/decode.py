@@ -112,16 +112,20 @@ def _inflate(data: bytes, step_bytes: int, window_bits: int) -> Generator[bytes,
             if piece:
                 produced += len(piece)
                 yield piece
-            elif not waiting and not inflater.eof:
-                raise _BrokenError("it ends early")
+            elif not waiting:
+                break
     except _InflateError as error:
         yield from _salvage(data, window_bits, produced)
         raise _BrokenError(str(error)) from error
+    if not inflater.eof:
+        yield from _salvage(data, window_bits, produced)
+        raise _BrokenError("it ends early")
     return bytes(inflater.unused_data)
 
 
 def _salvage(data: bytes, window_bits: int, already_bytes: int) -> Iterator[bytes]:
-    """What a failing call had decoded before it failed is lost with it: go over it again in small steps."""
+    """What a failing call had decoded is lost with it, and the end of a cut stream may stay inside: go over it
+    again in small steps, with the decoder that gives them."""
     inflater = zlib.decompressobj(window_bits)
     produced = 0
     try:
@@ -160,12 +164,18 @@ def _brotli(data: bytes, step_bytes: int) -> Iterator[bytes]:
 
 def _zstd(data: bytes, step_bytes: int) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    produced = 0
     try:
+        announced = zstandard.frame_content_size(data)
         with decompressor.stream_reader(data, read_across_frames=True) as reader:
             while piece := reader.read(step_bytes):
+                produced += len(piece)
                 yield piece
     except zstandard.ZstdError as error:
         raise _BrokenError(str(error)) from error
+    # The reader does not mind a frame that stops short.
+    if produced < (announced if announced >= 0 else 1):
+        raise _BrokenError("it ends early")
 
 
 _OPENERS: dict[str, _Opener] = {
