@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from headway.app.crawling import CrawlRun, WallClock
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.model.outcome import Kind
+from headway.model.page import Site
 from headway.store.reader import RunReader
 from headway.testing.chaos import AFTER, BAD, ServedChaos
 
@@ -31,8 +32,8 @@ def build(sites: list[dict[str, Any]], **crawl: Any) -> Job:
             "retry_penalty": "100 ms",
             "max_attempts": 1,
             "allow_private": True,
-            "timeouts": {"connect": "2 s", "first_byte": "2 s", "idle": "2 s", "total": "6 s"},
-            "limits": {"body": "16 MB", "decoded": "32 MB"},
+            "timeouts": {"connect": "2 s", "first_byte": "2 s", "idle": "2 s", "total": "8 s"},
+            "limits": {"body": "12 MB", "decoded": "24 MB"},
             "scope": {"max_depth": 5},
             **crawl,
         },
@@ -59,6 +60,26 @@ def crawl(job: Job, folder: Path) -> None:
         await CrawlRun(job, folder).run()
 
     asyncio.run(run())
+
+
+def crawl_until_done(job: Job, folder: Path, sites: Collection[str]) -> None:
+    """To the end of these sites; what is still open elsewhere is abandoned."""
+
+    async def run() -> None:
+        running = CrawlRun(job, folder)
+        watch = asyncio.ensure_future(_stop_when_done(running, sites))
+        await running.run()
+        watch.cancel()
+
+    asyncio.run(run())
+
+
+async def _stop_when_done(running: CrawlRun, sites: Collection[str]) -> None:
+    books = running.crawl.ledger.books
+    while True:
+        await asyncio.sleep(0.02)
+        if all((book := books.get(Site(site))) and book.ended_at is not None for site in sites):
+            running.stop()
 
 
 def settled_by_site(folder: Path, origins: Iterable[str]) -> dict[str, dict[str, Settled]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmarks.soak.crawling import build, chaos_sites, crawl, write_authority
+from benchmarks.soak.crawling import build, chaos_sites, crawl_until_done, write_authority
 
 from headway.store.reader import RunReader
 from headway.testing.chaos import ServedChaos
@@ -29,11 +29,12 @@ def measure(good: Sequence[str], chaos: ServedChaos, turns: int, **options: Any)
         if chaos.authority_pem:
             options["ca_file"] = write_authority(chaos, folder)
         sites = [{"url": url} for url in good]
+        origins = {url.rstrip("/") for url in good}
         for turn in range(turns):
             times = []
             for which, others in (("alone", []), ("beside", chaos_sites(chaos))):
                 run = folder / f"{which}-{turn}"
-                crawl(build(sites + others, **options), run)
+                crawl_until_done(build(sites + others, **options), run, origins)
                 times.append(seconds_of(run, good))
             measured.append(Turn(*times))
     return measured

@@ -8,11 +8,17 @@ from headway.errors import HeadwayError
 from headway.testing.chaos import bodies, encryption, framing, heads, markup, redirects, rules, silence
 from headway.testing.chaos.site import ChaosSite
 
-ROSTER = {
-    site.name: site
-    for room in (silence, framing, heads, bodies, markup, redirects, rules, encryption)
-    for site in room.SITES
+ROOMS = {
+    "silence": silence.SITES,
+    "framing": framing.SITES,
+    "heads": heads.SITES,
+    "bodies": bodies.SITES,
+    "markup": markup.SITES,
+    "redirects": redirects.SITES,
+    "rules": rules.SITES,
+    "encryption": encryption.SITES,
 }
+ROSTER = {site.name: site for sites in ROOMS.values() for site in sites}
 
 
 def named(names: Iterable[str]) -> dict[str, ChaosSite]:

@@ -65,8 +65,9 @@ async def _circle_beyond(line: Line) -> None:
 
 
 async def _trickle(line: Line) -> None:
-    await line.send(head(_TEXT, length=len(_RULES)))
-    await line.trickle(_RULES, 0.2)
+    rules = _RULES * 20  # more than anybody waits for
+    await line.send(head(_TEXT, length=len(rules)))
+    await line.trickle(rules, 0.2)
 
 
 def _lost(name: str, does: str, robots: Script, because: Kind) -> ChaosSite:
