@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import zlib
 
@@ -16,7 +17,7 @@ from headway.fetch.settings import Limits
 CODERS = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
-    "br": brotlicffi.compress,
+    "br": functools.partial(brotlicffi.compress, quality=2),
     "zstd": zstandard.compress,
 }
 SMALL = Limits(max_decoded_bytes=50_000, max_decode_ratio=20, ratio_counts_from_bytes=10_000)

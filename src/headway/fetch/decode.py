@@ -124,8 +124,8 @@ def _inflate(data: bytes, step_bytes: int, window_bits: int) -> Generator[bytes,
 
 
 def _salvage(data: bytes, window_bits: int, already_bytes: int) -> Iterator[bytes]:
-    """What a failing call had decoded is lost with it, and the end of a cut stream may stay inside: go over it
-    again in small steps, with the decoder that gives them."""
+    """What a failing call had decoded is lost with it, and the end of a cut stream may stay inside: go over
+    it again in small steps, with the decoder that gives them."""
     inflater = zlib.decompressobj(window_bits)
     produced = 0
     try:
