@@ -59,9 +59,10 @@ def main() -> int:
             measured, verdict = measure(setting)
             judged = met(setting, verdict)
             missed = missed or judged == "MISSED"
+            anywhere = "" if verdict.worst_window is None else f"{verdict.worst_window:+.1%}"
             site = "" if verdict.worst_site is None else f"{verdict.worst_site:.1%}"
             print(
-                f"{setting.name:17} {verdict.use:6.3f} {verdict.over:+7.1%} {verdict.worst_window:+8.1%}"
+                f"{setting.name:17} {verdict.use:6.3f} {verdict.over:+7.1%} {anywhere:>8}"
                 f" {site:>6} {verdict.cpu_share:5.2f} {verdict.pages:6d}  {judged}  ({setting.explained})",
                 flush=True,
             )

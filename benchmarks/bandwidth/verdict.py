@@ -14,8 +14,8 @@ SITE_WINDOW_S = 10.0
 class Verdict(msgspec.Struct, frozen=True):
     use: float
     over: float
-    worst_window: float
-    """As `over`, but over any second, wherever it begins."""
+    worst_window: float | None
+    """As `over`, but over any second, wherever it begins; where the bound is one throughout."""
     worst_site: float | None
     """The largest deviation of a site from its allocation over ten seconds, where all sites have enough."""
     cpu_share: float
@@ -28,13 +28,12 @@ def judge(drive: Drive, measured: Measured, *, check_sites: bool) -> Verdict:
     steady = np.isfinite(bounds)
     first = int(MEASURED_FROM_S)
     use = float(np.sum(samples[first:][steady[first:]]) / np.sum(bounds[first:][steady[first:]]))
+    first_bound = drive.phases[0].capacity_bytes_per_s
     constant = len({phase.capacity_bytes_per_s for phase in drive.phases}) == 1
     return Verdict(
         use=use,
         over=float(np.max(samples[steady] / bounds[steady])) - 1.0,
-        worst_window=measured.worst_window_bytes_per_s / drive.phases[0].capacity_bytes_per_s - 1.0
-        if constant
-        else float("nan"),
+        worst_window=measured.worst_window_bytes_per_s / first_bound - 1.0 if constant else None,
         worst_site=_worst_site(drive, measured) if check_sites and measured.by_site else None,
         cpu_share=measured.cpu_s / drive.seconds,
         pages=measured.pages,
