@@ -139,7 +139,8 @@ def _delay_s(value: str) -> list[Seconds]:
         delay_s = float(value)
     except ValueError:
         return []
-    return [Seconds(delay_s)] if math.isfinite(delay_s) and delay_s >= 0 else []
+    # After a day the rules are asked for anew, so that nothing longer has a meaning.
+    return [Seconds(min(delay_s, ROBOTS_LIFETIME_S))] if math.isfinite(delay_s) and delay_s >= 0 else []
 
 
 def _escaped(match: re.Match[str]) -> str:
