@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headway.errors import JobError
+from headway.policy.allocation import virtual
 from headway.policy.allocation.baselines import probandwidth, prodataamount, random_shares
 from headway.policy.allocation.constant import (
     is_sufficient,
@@ -165,6 +166,20 @@ def test_wrong_estimates_change_the_ends_but_not_what_the_policy_believed() -> N
     problem = Problem.of([10.0, 10.0], 10.0)
     done = run_policy("m-maxt", problem, actual=np.array([10.0, 13.0]))
     assert done.end_s == pytest.approx([2.0, 2.6])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_estimates_wrong_by_30_per_cent_headway_still_meets_the_most_deadlines(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = rng.uniform(1.0, 2.5, 50)
+    order = rng.permutation(50)
+    deadlines = np.empty(50)
+    deadlines[order] = np.cumsum(data[order]) * rng.uniform(0.9, 1.5, 50)
+    problem = Problem.of(data, 1.2, deadline_s=deadlines, crawlers=5)
+    actual = data * rng.uniform(0.7, 1.3, 50)
+    ours = virtual.run(problem, Objective.LATE_SITES, actual, margin=0.3)
+    rounds = [name for name in POLICIES if name.startswith(("realloc", "alloconce"))]
+    assert ours.late <= min(run_policy(name, problem, actual=actual).late for name in rounds)
 
 
 def test_ga_and_de_come_near_the_optimum_and_refuse_what_they_cannot_search() -> None:

@@ -45,10 +45,11 @@ class _VirtualCrawl:
         self._allocator = Allocator(objective, seats=problem.crawlers, unhurried=True)
         self._columns: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
         end_s = float(problem.capacity.time_of(np.array([problem.data_bytes.sum()]))[0])
-        # Many sites cannot each have a decision of their own: shares are handed on in between.
-        decisions = 4_000_000 / len(problem)
         self._few = are_few(len(problem), unhurried=True)
-        self._grain_s = 0.0 if self._few else end_s / max(decisions, 25)
+        # Many sites cannot each have a decision of their own: shares are handed on in between. And where
+        # estimates are wrong, guard points come thick and fast; a crawl would not look at each either.
+        decisions = math.inf if self._few else max(4_000_000 / len(problem), 25)
+        self._grain_s = end_s / (decisions if self._exact else min(decisions, 2_000))
         self._step_s = NEAR / 10 * end_s
 
     def run(self) -> Schedule:
@@ -59,7 +60,7 @@ class _VirtualCrawl:
             if not self._few and self._exact:
                 step_s = self._follow_list(now_s, numbers, work, decision)
             else:
-                step_s = self._keep_rates(now_s, numbers, decision)
+                step_s = self._keep_rates(now_s, numbers, decision, work.link.next_turn_s(0.0))
             now_s += step_s
             numbers = numbers[self._left[numbers] > 0]
         site, from_s, to_s, rate = (np.concatenate(column) for column in zip(*self._columns, strict=True))
@@ -80,12 +81,13 @@ class _VirtualCrawl:
             seats=problem.crawlers,
         )
 
-    def _keep_rates(self, now_s: float, numbers: IntArray, decision: Decision) -> float:
+    def _keep_rates(self, now_s: float, numbers: IntArray, decision: Decision, turn_s: float) -> float:
         """Until the next decision, or until a site really ends."""
         served = np.flatnonzero(decision.rates)
         sites, rates = numbers[served], decision.rates[served]
         ends_s = self._left[sites] / rates
-        step_s = max(min(decision.until_s, float(ends_s.min(initial=math.inf))), self._step_s)
+        step_s = min(decision.until_s, turn_s, float(ends_s.min(initial=math.inf)))
+        step_s = max(step_s, self._step_s)
         done = ends_s <= step_s * (1 + 1e-9)
         to_s = now_s + np.where(done, np.minimum(ends_s, step_s), step_s)
         self._columns.append((sites, np.full(len(sites), now_s), to_s, rates))
