@@ -57,13 +57,13 @@ def draw_downloads(downloads: Sequence[Download], folder: Path) -> None:
         usual_rate = float(np.median([one.rate_bytes_per_s for one in mine]))
         at_data = sorted((o.rate_bytes_per_s, o.duration_s) for o in mine if o.data_bytes == usual_data)
         at_rate = sorted((o.data_bytes, o.duration_s) for o in mine if o.rate_bytes_per_s == usual_rate)
-        for axes, rows, scale in ((by_rate, at_data, 1e3), (by_data, at_rate, 1e6)):
+        # Where the lines are furthest apart: at the lowest bandwidth, and at the most data.
+        for axes, rows, scale, end in ((by_rate, at_data, 1e3, 0), (by_data, at_rate, 1e6, -1)):
             xs, ys = [x / scale for x, _ in rows], [y for _, y in rows]
             axes.plot(xs, ys, "o", color=colour, markersize=4)
             if xs:
-                axes.annotate(
-                    f"{site}, xi {xi:.2f}", (xs[-1], ys[-1]), (5, 0), textcoords="offset points", fontsize=8
-                )
+                text, place = f"{site}, xi {xi:.2f}", (xs[end], ys[end])
+                axes.annotate(text, place, (6, 0), textcoords="offset points", fontsize=8, color=colour)
         rates = (
             np.linspace(min(r for r, _ in at_data), max(r for r, _ in at_data), 60)
             if at_data
