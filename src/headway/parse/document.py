@@ -28,6 +28,9 @@ class ParseOptions(msgspec.Struct, frozen=True):
     """META robots and X-Robots-Tag may call us by its product token."""
     drop_rel_nofollow: bool = False
     """Whether links marked `rel=nofollow` are left out."""
+    max_links: int = 20_000
+    """Of one page, the first so many count. The longest lists for people have some thousands; a page made of
+    nothing but links has a million, and taking them in would hold up everybody for as long as a minute."""
 
 
 DEFAULT_OPTIONS = ParseOptions()
@@ -46,7 +49,7 @@ class Parsed(msgspec.Struct, frozen=True):
     content_type: str = ""
     """As declared, or as the content looks when nothing was declared."""
     skipped_links: int = 0
-    """Hrefs that lead to no page: mail addresses, scripts, nonsense."""
+    """Hrefs that lead to no page (mail addresses, scripts, nonsense), and links beyond the limit."""
 
 
 def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTIONS) -> Parsed:
@@ -72,7 +75,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
     found = NOTHING_FOUND if asked.nofollow else pages_of(links, base, page.depth + 1, codec)
     return Parsed(
-        links=tuple(found.pages),
+        links=tuple(found.pages[: options.max_links]),
         noindex=asked.noindex,
         nofollow=asked.nofollow,
         title=markup.title,
@@ -80,7 +83,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         digest=digest,
         charset=charset,
         content_type=media_type,
-        skipped_links=found.skipped,
+        skipped_links=found.skipped + max(0, len(found.pages) - options.max_links),
     )
 
 
