@@ -54,6 +54,11 @@ def _many_tables() -> bytes:
     return _START + _FOUND + b"<table><tr><td>" * 30_000
 
 
+def _many_links() -> bytes:
+    """The one that is found comes first: nobody reads all of them."""
+    return _START + _FOUND + b"".join(b"<a href=//h%d.invalid>x</a>" % number for number in range(200_000))
+
+
 _LONG_PAGES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "nested": ("nests 100,000 deep", _nested),
     "nested-tables": ("nests 30,000 tables", _many_tables),
@@ -64,6 +69,7 @@ _LONG_PAGES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "open-comment": ("opens 500,000 comments and closes none", _open_comment),
     "open-quotes": ("opens quotes within quotes", _open_quotes),
     "many-references": ("has a link of 400,000 character references", _many_references),
+    "many-links": ("links to 200,000 hosts", _many_links),
     "long-title": ("has a title of 10 MB", _long_title),
 }
 
