@@ -27,6 +27,7 @@ interval = "50 ms"
 allow_private = true
 retry_penalty = "200 ms"
 backoff = "50 ms"
+max_backoff = "400 ms"
 {more}
 [crawl.scope]
 max_depth = {max_depth}
