@@ -173,3 +173,10 @@ def test_charset_title_and_digest_are_reported() -> None:
 def test_queries_of_a_page_in_another_charset_are_encoded_in_it() -> None:
     content = "<meta charset=latin1><a href='?q=é'>".encode("latin-1")
     assert urls(parsed(content)) == [URL + "?q=%E9"]
+
+
+def test_of_a_page_made_of_links_the_first_ones_count() -> None:
+    body = "".join(f"<a href=/{number}>" for number in range(30))
+    result = parsed(body, options=ParseOptions(max_links=10))
+    assert urls(result) == [f"http://www.example.org/{number}" for number in range(10)]
+    assert result.skipped_links == 20
