@@ -123,10 +123,13 @@ class Allocator:
         """With many sites a plan is one quick rule, which is best applied afresh."""
         self._course = None
         plan = self._plan(work, None)
-        place = np.empty(len(work), dtype=np.int64)
-        place[plan.order] = np.arange(len(work))
-        watch = plan.watch or Watch.of(work, np.full(len(work), math.inf))
-        order = order_now(watch, place, at_least_s)
+        order, watch = plan.order, plan.watch
+        if watch is None:
+            watch = Watch.of(work, np.full(len(work), math.inf))
+        else:
+            place = np.empty(len(work), dtype=np.int64)
+            place[plan.order] = np.arange(len(work))
+            order = order_now(watch, place, at_least_s)
         rates = rates_in_order(work, order, work.link.at(0.0))
         until_s = max(holds_until_s(watch, rates, exact=False), at_least_s)
         return Decision(rates, until_s, plan.ends_s, order, watch.guard_s)
