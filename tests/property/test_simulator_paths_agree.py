@@ -20,7 +20,7 @@ from headway.sim.trouble import Trouble
 from headway.sim.web import Servers, Web
 from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
-STRATEGIES = ("depth", "length", "klwf", "random", "score", "deadline", "optimal", "batch", "partial")
+STRATEGIES = ("depth", "length", "klwf", "random", "score", "deadline", "optimal", "batch", "partial", "flow")
 # Quarters of a second and powers of two add up without rounding, so that many events share an instant.
 quarters = st.integers(0, 6).map(lambda quarter: quarter / 4)
 powers = st.integers(8, 14).map(lambda power: 2**power)
@@ -75,7 +75,7 @@ bandwidths = st.sampled_from(
 
 @st.composite
 def setups(draw: st.DrawFn, web: Web, strategy: str) -> Setup:
-    if strategy in {"batch", "partial"}:
+    if strategy in {"batch", "partial", "flow"}:
         strategy = f"{strategy}({draw(st.integers(1, web.pages))})"
     return Setup(
         strategy=strategy,

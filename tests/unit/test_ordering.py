@@ -134,12 +134,13 @@ def test_a_site_given_up_does_not_hold_the_batch_up() -> None:
     assert hand_out(frontier) == [2]
 
 
-def test_partial_moves_a_page_up_as_more_pages_point_to_it() -> None:
+@pytest.mark.parametrize("name", ["partial(100)", "flow(100)"])
+def test_a_page_moves_up_as_more_pages_point_to_it(name: str) -> None:
     seeds = [page(0, A), page(1, B), page(2, C)]
-    frontier = filled(make_ordering("partial(100)"), *seeds)
+    frontier = filled(make_ordering(name), *seeds)
     assert hand_out(frontier) == [0, 1, 2]
     new, famous = page(10, A), page(11, B)
-    settle(frontier, seeds[0], new, famous)  # a sixth of the rank each
+    settle(frontier, seeds[0], new, famous)
     frontier.settled(seeds[1], (new,))
     assert frontier.next_site(NOW).first_serial == 4  # type: ignore[union-attr]
     frontier.settled(seeds[2], (famous,))
@@ -147,6 +148,18 @@ def test_partial_moves_a_page_up_as_more_pages_point_to_it() -> None:
     assert hand_out(frontier, 2) == [10, 11], "equal again: as they came"
     frontier.settled(new, (page(12, C),))
     assert hand_out(frontier) == [12]
+
+
+def test_flow_divides_a_rank_among_links_and_partial_does_not() -> None:
+    firsts = {}
+    for name in ("partial(100)", "flow(100)"):
+        seeds = [page(0, A), page(1, B)]
+        frontier = filled(make_ordering(name), *seeds)
+        assert hand_out(frontier) == [0, 1]
+        settle(frontier, seeds[0], page(10, A), page(11, B), page(12, C))
+        settle(frontier, seeds[1], page(20, A))
+        firsts[name] = hand_out(frontier, 1)
+    assert firsts == {"partial(100)": [10], "flow(100)": [20]}
 
 
 def test_partial_ranks_anew_after_its_number_of_pages() -> None:

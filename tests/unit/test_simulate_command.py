@@ -49,7 +49,7 @@ def test_json_has_the_figures_and_the_curve() -> None:
 def test_comparing_gives_a_row_for_each_strategy_of_the_paper_and_optimal_is_best() -> None:
     told = json.loads(run(SMALL, "--compare", "--robots", "1", "--json").stdout)
     names = [result["strategy"] for result in told]
-    assert names == ["optimal", "length", "batch(40)", "depth", "partial(40)", "random"]
+    assert names == ["optimal", "length", "batch(40)", "depth", "partial(40)", "flow(40)", "random"]
     assert max(told, key=lambda result: result["pagerank_auc"])["strategy"] == "optimal"
     table = run(SMALL, "--compare", "--robots", "1").stdout
     for name in names:

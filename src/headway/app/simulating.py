@@ -63,10 +63,10 @@ def only_sites(web: Web, servers: Servers, wanted: Sequence[str]) -> tuple[Web, 
 
 
 def usual_strategies(web: Web) -> list[str]:
-    """Those that castillo2004 compares, with batches of about a tenth of the web."""
+    """Those that castillo2004 compares, and Flow, with batches of about a tenth of the web."""
     size = max(1, web.pages // 10)
     size = round(size, 1 - len(str(size)))
-    return ["optimal", "length", f"batch({size})", "depth", f"partial({size})", "random"]
+    return ["optimal", "length", f"batch({size})", "depth", f"partial({size})", f"flow({size})", "random"]
 
 
 def simulate_strategies(

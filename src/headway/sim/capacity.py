@@ -17,7 +17,7 @@ class CapacityLine:
     def __init__(self, timetable: Timetable, start_at: Instant = Instant(0.0)) -> None:
         self._timetable = timetable
         self.from_at: NDArray[np.float64] = np.array([start_at], dtype=np.float64)
-        self.bytes_per_s: NDArray[np.float64] = np.array([timetable.capacity_at(start_at)])
+        self.bytes_per_s: NDArray[np.float64] = np.array([timetable.capacity_at(start_at)], dtype=np.float64)
         self.known_until = FOREVER if not timetable.entries else start_at
 
     def extend(self) -> None:

@@ -29,7 +29,7 @@ from headway.sim.trouble import ERROR_PAGE_BYTES
 OVER, DUE, BEYOND_CAPACITY = 0, 1, 2
 """Why the loop has come back: the crawl is over, pages must be ordered anew, the timetable must go on."""
 PLAIN, IN_BATCHES, PARTIALLY = 0, 1, 2
-"""How the ordering learns: not at all, `Batch`, `Partial`."""
+"""How the ordering learns: not at all, `Batch`, `Partial` and `Flow`."""
 
 
 class Rules(NamedTuple):
@@ -42,6 +42,8 @@ class Rules(NamedTuple):
     sites_by: int
     learns: int
     learns_every: int
+    divides: bool
+    """`Flow`: a page's rank is divided among its links."""
 
 
 class Given(NamedTuple):
@@ -279,7 +281,9 @@ def _follow(state: State, page: int) -> None:
     begin, end = given.starts[page], given.starts[page + 1]
     learnt.has_links[page] = True
     if rules.learns == PARTIALLY and end > begin:
-        share = learnt.rank[page] / (end - begin)
+        share = learnt.rank[page]
+        if rules.divides:
+            share /= end - begin
         for link in range(begin, end):
             target = int(given.targets[link])
             if pages.serial[target] == 0 or pages.serial[target] > state.counters.ranked[0]:

@@ -33,7 +33,7 @@ from headway.sim.trouble import Trouble
 from headway.sim.web import Servers, Web
 
 _SITES_BY = {"length": BY_LENGTH, "deadline": BY_LENGTH, "klwf": BY_FIRST_SERIAL}
-_LEARNS = {"batch": fast.IN_BATCHES, "partial": fast.PARTIALLY}
+_LEARNS = {"batch": fast.IN_BATCHES, "partial": fast.PARTIALLY, "flow": fast.PARTIALLY}
 _BY_DEPTH = frozenset({"depth", "length", "deadline"})
 
 
@@ -81,6 +81,7 @@ def _new_state(web: Web, servers: Servers, setup: Setup, trouble: Trouble, ranks
         _SITES_BY.get(word, BY_FIRST_PAGE),
         _LEARNS.get(word, fast.PLAIN),
         every or 0,
+        word == "flow",
     )
     given = fast.Given(
         web.starts,

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 
 _CHUNK_PAGES = 400_000
 _MAX_OUT_LINKS = 300
+_SHARES = frozenset({"links", "locality", "upward", "home", "attraction"})
 
 
 class SyntheticSpec(msgspec.Struct, frozen=True):
@@ -33,6 +34,12 @@ class SyntheticSpec(msgspec.Struct, frozen=True):
     """Mean links of a page, before those that are there twice are counted once."""
     locality: float = 0.85
     """Share of the links that stay within the site, those of the tree not counted."""
+    upward: float = 0.4
+    """Share of those that lead towards the home page; the others lead to neighbours."""
+    home: float = 0.6
+    """Share of the links from other sites that lead to a home page."""
+    attraction: float = 0.5
+    """How links from other sites grow with a site's size: its power. Two real graphs have 0.2 and 0.7."""
     seed: int = 0
 
     @classmethod
@@ -47,7 +54,7 @@ class SyntheticSpec(msgspec.Struct, frozen=True):
                 raise JobError(f"{text!r}: {key!r} is none of {', '.join(cls.__struct_fields__)}")
             if not re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
                 raise JobError(f"{text!r}: {key} must be a number, not {value!r}")
-            fields[key] = float(value) if key in {"links", "locality"} else int(float(value))
+            fields[key] = float(value) if key in _SHARES else int(float(value))
         if "pages" in fields and "sites" not in fields:
             fields["sites"] = max(1, round(fields["pages"] / 70))
         return cls(**fields)  # type: ignore[arg-type]
@@ -59,8 +66,11 @@ class SyntheticSpec(msgspec.Struct, frozen=True):
             raise JobError(f"{self.sites} sites of at most {self.max_site_pages} hold no {self.pages} pages")
         if self.pages >= 2**31:
             raise JobError(f"{self.pages} pages are more than can be numbered")
-        if not (1.0 <= self.links <= _MAX_OUT_LINKS and 0.0 <= self.locality <= 1.0):
-            raise JobError(f"links must be 1 to {_MAX_OUT_LINKS} a page, and locality a share from 0 to 1")
+        if not 1.0 <= self.links <= _MAX_OUT_LINKS:
+            raise JobError(f"{self.links} links a page cannot be made; 1 to {_MAX_OUT_LINKS} can")
+        for name in ("locality", "upward", "home"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise JobError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
 
 
 def make_web(spec: SyntheticSpec) -> Web:
@@ -122,7 +132,7 @@ class _Links:
         self._first_page = first_page
         self._site_of = site_of
         self._chance = chance
-        attraction = np.sqrt(sizes) * np.exp(chance.normal(0.0, 2.0, spec.sites))
+        attraction = sizes**spec.attraction * np.exp(chance.normal(0.0, 2.0, spec.sites))
         self._popularity = np.cumsum(attraction) / attraction.sum()
 
     def rows(self) -> tuple[Longs, Numbers]:
@@ -173,11 +183,11 @@ class _Links:
         upwards = first + (size * np.square(np.square(chance.random(total)))).astype(np.int64)
         step = np.rint(chance.laplace(0.0, 8.0, total)).astype(np.int64)
         beside = first + np.clip(sources - first + step, 0, size - 1)
-        targets = np.where(kind < 0.4 * spec.locality, upwards, beside)
+        targets = np.where(kind < spec.upward * spec.locality, upwards, beside)
         leaves = np.flatnonzero(kind >= spec.locality)
         other = np.searchsorted(self._popularity, chance.random(len(leaves)), side="right")
         other = np.minimum(other, spec.sites - 1)
         deep = (self._sizes[other] * chance.random(len(leaves)) ** 6).astype(np.int64)
-        is_home = chance.random(len(leaves)) < 0.6
+        is_home = chance.random(len(leaves)) < spec.home
         targets[leaves] = self._first_page[other] + np.where(is_home, 0, deep)
         return sources, targets

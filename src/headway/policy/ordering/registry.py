@@ -9,7 +9,7 @@ from headway.errors import JobError
 from headway.model.page import PageKey, Site
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.deadline import Deadline
-from headway.policy.ordering.ranked import Batch, Optimal, Partial
+from headway.policy.ordering.ranked import Batch, Flow, Optimal, Partial
 from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
 from headway.units import Instant
 
@@ -18,6 +18,7 @@ ORDERING_NAMES = (
     "length",
     "batch(K)",
     "partial(K)",
+    "flow(K)",
     "optimal",
     "random",
     "klwf",
@@ -44,6 +45,9 @@ def make_ordering(
         case "partial":
             assert size is not None
             return Partial(size)
+        case "flow":
+            assert size is not None
+            return Flow(size)
         case "optimal":
             if ranks is None:
                 raise JobError("the ordering 'optimal' needs the ranks of the pages, from an earlier crawl")
