@@ -35,7 +35,7 @@ SITES = (
 
 @contextmanager
 def served(sites: Sequence[Character]) -> Iterator[dict[str, int]]:
-    """Each site's port by its name. The child ends with the block, or with us, since its stdin closes then."""
+    """Each site's port by its name. The child ends with the block, or with us: its stdin closes then."""
     command = [sys.executable, "-m", "experiments.zhu2020.serving"]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
