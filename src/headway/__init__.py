@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headway.version import __version__
@@ -30,3 +32,20 @@ def __getattr__(name: str) -> object:
 
         return getattr(library, name)
     raise AttributeError(f"module 'headway' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """`headway.crawl` is the function, also once the room of that name has been imported."""
+
+    @property
+    def crawl(self) -> object:
+        from headway.app import library
+
+        return library.crawl
+
+    @crawl.setter
+    def crawl(self, room: ModuleType) -> None:
+        """The import system would put the room here; `from headway.crawl.x import y` does without."""
+
+
+sys.modules[__name__].__class__ = _Package
