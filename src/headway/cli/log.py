@@ -49,17 +49,17 @@ class Log:
     ) -> None:
         """`facts` are what a program reads in place of the message; `lead` is the part that is coloured."""
         if not self.is_quiet:
-            self._write("info", event, message, lead, style, facts)
+            self._write("info", event, message, facts, lead=lead, style=style)
 
     def detail(self, event: str, message: str, facts: Facts | None = None) -> None:
         """Only for those who asked for more."""
         if self.is_verbose:
-            self._write("debug", event, message, "", "dim", facts)
+            self._write("debug", event, message, facts, style="dim")
 
     def problem(self, problem: HeadwayError) -> int:
         """Say what ends the command; returns its exit code."""
         facts = {"exit_code": problem.exit_code}
-        self._write("error", "error", str(problem), "headway: ", "red", facts)
+        self._write("error", "error", str(problem), facts, lead="headway: ", style="red")
         return problem.exit_code
 
     def unheard(self) -> None:
@@ -68,7 +68,7 @@ class Log:
         silence(sys.stderr)
 
     def _write(
-        self, level: str, event: str, message: str, lead: str, style: str, facts: Facts | None
+        self, level: str, event: str, message: str, facts: Facts | None, *, lead: str = "", style: str = ""
     ) -> None:
         if not self.is_heard:
             return

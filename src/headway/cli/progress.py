@@ -20,8 +20,15 @@ from headway.units import format_duration, format_rate, format_size
 
 _LINE_EVERY_S = 5.0
 _COLUMNS = {
-    **{"site": 0, "state": 0, "done": 50, "waiting": 60, "failed": 120, "bytes": 120, "share": 72},
-    **{"deadline": 78, "forecast": 105},
+    "site": 0,
+    "state": 0,
+    "done": 50,
+    "waiting": 60,
+    "failed": 120,
+    "bytes": 120,
+    "share": 72,
+    "deadline": 78,
+    "forecast": 105,
 }
 """What is shown of a site, and from which width of the screen on."""
 _STYLES = {"fetching": "green", "late": "bold red", "unreachable": "red", "done": "dim", "waiting": ""}

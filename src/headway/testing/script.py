@@ -39,7 +39,9 @@ class Script(msgspec.Struct, frozen=True):
     rules: Mapping[Site, RobotsRules] = {}
     default: Answer = Answer(Seconds(1.0), Outcome(Kind.MISSING, 404))
 
-    def play(self, command: FetchPage | FetchRobots, robots_attempt: int) -> tuple[Seconds, PageSettled | RobotsSettled]:
+    def play(
+        self, command: FetchPage | FetchRobots, robots_attempt: int
+    ) -> tuple[Seconds, PageSettled | RobotsSettled]:
         if isinstance(command, FetchPage):
             lease = command.lease
             answers = self.pages.get(lease.page.url, (self.default,))
