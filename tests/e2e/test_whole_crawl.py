@@ -74,7 +74,7 @@ def uninterrupted(served: Served, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("whole")
     run = folder / "run"
     done = subprocess.run(
-        command(write_job(folder, served), run), capture_output=True, text=True, timeout=100
+        command(write_job(folder, served), run), capture_output=True, check=False, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     return run
