@@ -13,7 +13,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
-from headway.fetch.peak import PeakGuard
+from headway.fetch.peak import SLOT_S, PeakGuard
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -231,9 +231,8 @@ class Grants(Generic[Key]):
             return True
         if not self._capacity or (self._clear_at > now and self._credit_left(now) < cost_bytes):
             return False
-        clear_at = self._peak.clear_at(now, now + latency_s, cost_bytes)
-        if clear_at > now:
-            self._blocked_until = clear_at
+        if not self._peak.fits(now, now + latency_s, cost_bytes):
+            self._blocked_until = now + SLOT_S
             return False
         return True
 

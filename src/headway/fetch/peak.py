@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 SLOT_S = 0.01
-_WINDOW_SLOTS = 100
+_WINDOW_SLOTS = 101  # one more than a second has, so that none is cut short by where its slots begin
 _AHEAD_SLOTS = 100
+_LARGE_PART = 0.1
 _SLOTS = _WINDOW_SLOTS + _AHEAD_SLOTS + 1
 
 
@@ -19,7 +20,7 @@ class PeakGuard:
 
     def __init__(self, now: float, bound_bytes_per_s: float, tolerance: float) -> None:
         self._tolerance = tolerance
-        self._limit = math.inf
+        self._bound = self._limit = math.inf
         self._booked = [0.0] * _SLOTS
         self._total = 0.0
         self._slot = math.floor(now / SLOT_S)
@@ -28,6 +29,7 @@ class PeakGuard:
         self.set_bound(bound_bytes_per_s)
 
     def set_bound(self, bound_bytes_per_s: float) -> None:
+        self._bound = bound_bytes_per_s
         self._limit = (1 + self._tolerance) * bound_bytes_per_s
 
     def book(self, now: float, arrives_at: float, size_bytes: float) -> int:
@@ -48,27 +50,26 @@ class PeakGuard:
             size_bytes -= taken
             slot -= 1
 
-    def clear_at(self, now: float, arrives_at: float, size_bytes: float) -> float:
-        """`now` when the bytes fit into every second that they would be part of, else when to look again."""
+    def fits(self, now: float, arrives_at: float, size_bytes: float) -> bool:
+        """Whether the bytes fit into every second that they would be part of."""
         if math.isinf(self._limit):
-            return now
+            return True
         self._advance(now)
         if self._total + size_bytes <= self._limit:
-            return now
+            return True
+        # On a slow link a single packet may be a good part of a second's worth. Seconds cannot be filled with
+        # such lumps and stay exactly under the bound: each may then be exceeded by one of them.
+        lump = size_bytes > _LARGE_PART * self._bound
+        room = self._bound if lump else self._limit - size_bytes
         slot = self._slot_of(arrives_at)
-        # What is larger than a second's worth fits into no second: it goes when the line is otherwise quiet.
-        room = max(0.0, self._limit - size_bytes)
-        busiest = max(self._second_ending_with(slot), self._second_ending_with(max(slot, self._last)))
-        if busiest <= room:
-            return now
-        return (self._slot + 1) * SLOT_S
-
-    def _second_ending_with(self, slot: int) -> float:
-        first = (slot - _WINDOW_SLOTS + 1) % _SLOTS
-        last = slot % _SLOTS
-        if first <= last:
-            return sum(self._booked[first : last + 1])
-        return sum(self._booked[first:]) + sum(self._booked[: last + 1])
+        booked = self._booked
+        second = sum(booked[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, slot + 1))
+        while second <= room:
+            if slot >= self._last:
+                return True
+            slot += 1
+            second += booked[slot % _SLOTS] - booked[(slot - _WINDOW_SLOTS) % _SLOTS]
+        return False
 
     def _slot_of(self, arrives_at: float) -> int:
         slot = math.floor(arrives_at / SLOT_S)
