@@ -28,11 +28,12 @@ class ParseOptions(msgspec.Struct, frozen=True):
     """META robots and X-Robots-Tag may call us by its product token."""
     drop_rel_nofollow: bool = False
     """Whether links marked `rel=nofollow` are left out."""
-    max_links: int = 20_000
+    max_links: int = 10_000
     """Of one page, the first so many count. The longest lists for people have some thousands; a page made of
     nothing but links has a million, and taking them in would hold up everybody for as long as a minute."""
 
 
+_WRITTEN_FOR_ONE = 5
 DEFAULT_OPTIONS = ParseOptions()
 
 
@@ -73,7 +74,9 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     if markup.canonical:
         named = canonical(markup.canonical, base) or named
     links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
-    found = NOTHING_FOUND if asked.nofollow else pages_of(links, base, page.depth + 1, codec)
+    # Some are written more than once; beyond so many they are not even looked at.
+    most = _WRITTEN_FOR_ONE * options.max_links
+    found = NOTHING_FOUND if asked.nofollow else pages_of(links[:most], base, page.depth + 1, codec)
     return Parsed(
         links=tuple(found.pages[: options.max_links]),
         noindex=asked.noindex,
@@ -83,7 +86,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         digest=digest,
         charset=charset,
         content_type=media_type,
-        skipped_links=found.skipped + max(0, len(found.pages) - options.max_links),
+        skipped_links=found.skipped + max(0, len(found.pages) - options.max_links) + len(links[most:]),
     )
 
 

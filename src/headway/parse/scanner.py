@@ -26,7 +26,6 @@ _RAW_TEXT = {
     for name in ("iframe", "noembed", "script", "style", "textarea", "title", "xmp")
 }
 _SILENT = frozenset({"noembed", "script", "style", "textarea", "xmp"})
-_COMMENT_END = re.compile(r"--!?>|(?<=<!--)-?>")
 _ATTRIBUTE = re.compile(
     r"""([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]*+)))?""",
 )
@@ -49,10 +48,9 @@ def scan(text: str) -> Iterator[Element]:
     position = 0
     while start := _START.search(text, position):
         if start[1] is None:
-            end = _COMMENT_END.search(text, start.end())
-            if end is None:
+            position = _behind_comment(text, start.end())
+            if position < 0:
                 return
-            position = end.end()
             continue
         if _is_within_tag(text, position, start.start()):
             position = start.end()
@@ -110,6 +108,19 @@ def _resolved(match: re.Match[str]) -> str:
     if reference[1] == "#":
         return html.unescape(reference)
     return html.entities.html5.get(reference[1:], reference)
+
+
+def _behind_comment(text: str, position: int) -> int:
+    """Where the comment that was opened before `position` is over, or -1. Searched without a pattern, which
+    takes a tenth of the time on a comment of megabytes."""
+    for short in (">", "->"):
+        if text.startswith(short, position):
+            return position + len(short)
+    end = text.find("-->", position)
+    odd_end = text.find("--!>", position, end if end >= 0 else len(text))
+    if odd_end >= 0:
+        return odd_end + 4
+    return end + 3 if end >= 0 else -1
 
 
 def _is_within_tag(text: str, since: int, position: int) -> bool:
