@@ -43,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn: asyncio.Future[None] | None = None
         """Done when the request may be sent."""
         self._lost = False
+        self._cancelled_because = ""
         self._timer: asyncio.TimerHandle | None = None
         self._started_at = 0.0
         self._last_arrival_at = self._loop.time()
@@ -93,8 +94,11 @@ class Connection(asyncio.BufferedProtocol):
         """Ask a proxy to connect us through; the reader then holds its answer."""
         await self.exchange(head, reader, self._loop.time())
 
-    async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> None:
-        """Send a request and feed the reader until it has finished. Never raises but for cancellation."""
+    async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> bool:
+        """Send a request and feed the reader until it has finished. Never raises but for cancellation.
+
+        False when the connection was lost before the request could be sent.
+        """
         now = self._loop.time()
         self.waited_s = 0.0
         first_bytes = self._meter.begin(now)
@@ -106,9 +110,12 @@ class Connection(asyncio.BufferedProtocol):
         self._answered = False
         self.held_s = 0.0
         if self._lost or self._transport is None:
-            reader.fail(Kind.RESET, "the connection was closed")
+            if self._cancelled_because:
+                reader.fail(Kind.CANCELLED, self._cancelled_because)
+            else:
+                reader.fail(Kind.RESET, "the connection was closed")
             self._reader = None
-            return
+            return False
         self._waiter = waiter = self._loop.create_future()
         if self._tls is None:
             self._transport.write(head)
@@ -122,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             self.abort()
             raise
+        return True
 
     def abort(self) -> None:
         """Let go at once; what was under way has ended by then or is given up."""
@@ -133,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = None
 
     def cancel(self, why: str) -> None:
+        self._cancelled_because = why
         if self._reader is not None:
             self._reader.fail(Kind.CANCELLED, why)
             self._finish()

@@ -138,6 +138,7 @@ class HttpFetcher:
         while True:
             if self._closing:
                 return _failure(attempt, Kind.CANCELLED, _CLOSED)
+            used_before = connection is not None
             may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
                 try:
@@ -145,11 +146,12 @@ class HttpFetcher:
                 except DialError as error:
                     return _failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
-            await connection.exchange(attempt.head, reader, attempt.started_at)
+            sent = await connection.exchange(attempt.head, reader, attempt.started_at)
             if connection.waited_s:
                 attempt.waited(connection.waited_s)
             attempt.wire_bytes += connection.wire_bytes()
-            if reader.kind is Kind.RESET and may_be_stale and not reader.started and not self._closing:
+            stale = may_be_stale or (used_before and not sent)
+            if reader.kind is Kind.RESET and stale and not reader.started and not self._closing:
                 # The server had closed it while it lay idle: not an answer to this request. A connection
                 # used a moment ago was reset because of the request, and asking again at once is rude.
                 connection = None

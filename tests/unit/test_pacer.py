@@ -1,0 +1,305 @@
+"""The bound in real time, over real sockets: it holds whatever the servers do, and nobody is left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import struct
+
+import pytest
+
+from headway.fetch.http import HttpFetcher
+from headway.fetch.pacer import Pacer
+from headway.fetch.settings import Timeouts
+from headway.model.outcome import Kind
+from headway.ports import Request
+from headway.testing.clock import ManualClock
+from headway.testing.rawserver import RawServer, page, then_silence
+
+PATIENT = Timeouts(connect_s=20.0, first_byte_s=20.0, idle_s=20.0, total_s=60.0)
+
+
+@pytest.fixture
+async def make():
+    made = []
+
+    def build(capacity, timeouts=PATIENT, **options):
+        fetcher = HttpFetcher(
+            ManualClock(),
+            "test/1",
+            timeouts=timeouts,
+            allow_private=True,
+            capacity_bytes_per_s=capacity,
+            **options,
+        )
+        made.append(fetcher)
+        return fetcher
+
+    yield build
+    for fetcher in made:
+        await fetcher.aclose()
+
+
+class Flood:
+    """Servers that send as fast as TCP lets them; what the other side's kernel has taken in is counted."""
+
+    def __init__(self, number):
+        self.sockets = []
+        self.servers = [RawServer({"/": self.pour}, host=f"127.0.3.{n}") for n in range(1, number + 1)]
+
+    async def pour(self, reader, writer):
+        self.sockets.append(writer.transport.get_extra_info("socket"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    def taken_in(self):
+        """tcpi_bytes_acked: payload that has arrived, read or not."""
+        total = 0
+        for sock in self.sockets:
+            if sock.fileno() >= 0:
+                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                total += struct.unpack_from("@Q", info, 120)[0]
+        return total
+
+    async def __aenter__(self):
+        for server in self.servers:
+            await server.__aenter__()
+        return self
+
+    async def __aexit__(self, *failure):
+        for server in self.servers:
+            await server.__aexit__(*failure)
+
+
+async def sample(flood, seconds, every_s=0.05):
+    loop = asyncio.get_running_loop()
+    samples = [(loop.time(), flood.taken_in())]
+    while samples[-1][0] < samples[0][0] + seconds:
+        await asyncio.sleep(every_s)
+        samples.append((loop.time(), flood.taken_in()))
+    return samples
+
+
+def highest_rate(samples, over_s=1.0):
+    """Bytes a second in the busiest stretch of at least that length."""
+    rates = [
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for earlier, later in itertools.combinations(samples, 2)
+        if later[0] - earlier[0] >= over_s
+    ]
+    return max(rates)
+
+
+async def test_the_kernel_takes_in_no_more_than_the_bound(make):
+    """This fails when pacing is taken out: loopback would bring a thousand times as much."""
+    capacity = 300_000.0
+    async with Flood(6) as flood:
+        fetcher = make(capacity)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        samples = await sample(flood, 3.0)
+        await fetcher.aclose()
+        responses = await asyncio.gather(*fetching)
+    assert {response.kind for response in responses} == {Kind.CANCELLED}
+    assert highest_rate(samples) <= 1.1 * capacity
+    assert samples[-1][1] >= 0.4 * capacity * (samples[-1][0] - samples[0][0])
+
+
+async def test_a_lower_bound_counts_at_once_even_for_open_connections(make):
+    async with Flood(3) as flood:
+        fetcher = make(3_000_000.0)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        await sample(flood, 0.5)
+        fetcher.set_capacity(200_000.0)
+        await sample(flood, 0.5)
+        samples = await sample(flood, 1.5)
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert highest_rate(samples) <= 1.15 * 200_000
+
+
+async def test_a_bound_put_on_an_unbounded_transfer_takes_hold(make):
+    async with Flood(2) as flood:
+        fetcher = make(float("inf"))
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        while flood.taken_in() < 1_000_000:
+            await asyncio.sleep(0)
+        fetcher.set_capacity(500_000.0)
+        await sample(flood, 1.0)
+        samples = await sample(flood, 1.2)
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert highest_rate(samples) <= 1.15 * 500_000
+
+
+async def test_a_tiny_bound_only_takes_time(make):
+    async with RawServer({"/": page(b"x" * 100)}) as one, RawServer({"/": page(b"y" * 100)}) as two:
+        fetcher = make(2_000.0)
+        responses = await asyncio.gather(fetcher.fetch(one.request("/")), fetcher.fetch(two.request("/")))
+    assert [response.body for response in responses] == [b"x" * 100, b"y" * 100]
+
+
+async def test_a_bound_far_above_the_link_changes_nothing(make):
+    async with RawServer({"/": page(b"x" * 2_000_000)}) as server:
+        response = await make(1e12).fetch(server.request("/"))
+    assert (response.kind, len(response.body)) == (Kind.FETCHED, 2_000_000)
+
+
+async def test_a_stalled_site_does_not_keep_the_others_from_their_bytes(make):
+    stalled = then_silence(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhello")
+    good = {"/": page(b"x" * 20_000)}
+    async with RawServer({"/": stalled}) as bad, RawServer(good, host="127.0.3.1") as server:
+        fetcher = make(400_000.0)
+        stuck = asyncio.ensure_future(fetcher.fetch(bad.request("/")))
+        while not bad.requests:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            assert (await fetcher.fetch(server.request("/"))).kind is Kind.FETCHED
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+
+
+async def test_our_own_pauses_are_not_the_servers_idleness(make):
+    """At this bound the page takes many times as long as any time-out, all of it our doing."""
+    hasty = Timeouts(connect_s=5.0, first_byte_s=0.3, idle_s=0.3, total_s=1.0)
+    async with RawServer({"/": page(b"x" * 60_000)}) as server:
+        response = await make(30_000.0, hasty).fetch(server.request("/"))
+    assert (response.kind, len(response.body)) == (Kind.FETCHED, 60_000)
+    assert response.duration_s > hasty.total_s
+
+
+async def test_shares_follow_the_claims(make):
+    async with Flood(2) as flood:
+        light, heavy = flood.servers
+        fetcher = make(400_000.0)
+        fetcher.set_rates({light.site: 40_000.0, heavy.site: 360_000.0})
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        await sample(flood, 2.0)
+        read = {connection.origin.host: connection._meter._read for connection in fetcher._open}
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert read[heavy._host] >= 5 * read[light._host] > 0
+
+
+async def test_closing_ends_those_who_wait_for_a_grant(make):
+    async with RawServer({"/": page(b"x" * 100_000)}) as one, RawServer({"/": page(b"x")}) as two:
+        fetcher = make(1_000.0)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in (one, two)]
+        while not one.requests:
+            await asyncio.sleep(0)
+        await fetcher.aclose()
+        assert {response.kind for response in await asyncio.gather(*fetching)} == {Kind.CANCELLED}
+
+
+async def test_cancelling_one_who_waits_lets_the_next_go(make):
+    async with RawServer({"/": page(b"x" * 100_000)}) as one, RawServer({"/": page(b"x")}) as two:
+        fetcher = make(5_000.0)
+        first = asyncio.ensure_future(fetcher.fetch(one.request("/")))
+        while not one.requests:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(fetcher.fetch(two.request("/")))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).kind is Kind.FETCHED
+        assert first.cancelled()
+
+
+async def test_a_link_that_is_shut_opens_again(make):
+    async with RawServer({"/": page(b"x")}) as server:
+        fetcher = make(0.0)
+        fetching = asyncio.ensure_future(fetcher.fetch(server.request("/")))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not fetching.done()
+        fetcher.set_capacity(1e6)
+        assert (await fetching).kind is Kind.FETCHED
+
+
+async def test_what_is_counted_is_what_crossed(make):
+    async with RawServer({"/": page(b"x" * 30_000)}) as server:
+        fetcher = make(1e6)
+        responses = [await fetcher.fetch(server.request("/")) for _ in range(5)]
+        assert fetcher.bytes_received() == sum(response.wire_bytes for response in responses)
+    for response in responses:
+        assert 30_000 < response.wire_bytes < 1.1 * 30_000 + 500
+
+
+async def test_uploads_are_counted_and_charged_where_asked(make):
+    async with RawServer({"/": page(b"x")}) as server:
+        for charge in (False, True):
+            fetcher = make(1e6, charge_uploads=charge)
+            await fetcher.fetch(server.request("/"))
+            assert fetcher.bytes_sent() > 200
+
+
+async def test_grants_are_called_in_the_order_of_their_turn():
+    pacer = Pacer(100_000.0)
+    called = []
+    pacer.enter(0.0, "a")
+    done = asyncio.Event()
+    assert pacer.ask("a", 2_000, lambda: called.append("first")) is None
+    for name in ("second", "third"):
+        assert pacer.ask("a", 1_000, lambda name=name: called.append(name)) is not None
+    assert pacer.ask("a", 1_000, done.set) is not None
+    await done.wait()
+    assert called == ["second", "third"]
+    pacer.close()
+
+
+async def test_a_withdrawn_ask_is_never_called():
+    pacer = Pacer(100_000.0)
+    called = []
+    done = asyncio.Event()
+    pacer.ask("a", 2_000, lambda: None)
+    wish = pacer.ask("a", 1_000, lambda: called.append("withdrawn"))
+    pacer.ask("a", 1_000, done.set)
+    pacer.withdraw(wish)
+    await done.wait()
+    assert called == []
+    pacer.close()
+
+
+async def test_the_share_of_a_site_shapes_its_buffer():
+    pacer = Pacer(1e6)
+    pacer.set_rates({"near": 5e5, "far": 5e5})
+    pacer.book("near").round_trip_s = 0.001
+    pacer.book("far").round_trip_s = 0.15
+    assert pacer.buffer_bytes("far") > 10 * pacer.buffer_bytes("near")
+    before = pacer.buffer_bytes("far")
+    pacer.set_rates({"near": 9e5, "far": 1e5})
+    assert pacer.buffer_bytes("far") < before
+    pacer.close()
+
+
+async def test_requests_over_tls_are_held_to_the_bound_too(make, tmp_path):
+    import ssl
+
+    import trustme
+
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    taken = []
+
+    async def pour(reader, writer):
+        sock = writer.transport.get_extra_info("socket")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not writer.is_closing():
+            taken.append(sock)
+            writer.write(b"x" * 16384)
+            await writer.drain()
+
+    async with RawServer({"/": pour}, tls=context) as server:
+        flood = Flood(0)
+        flood.sockets = taken
+        fetcher = make(200_000.0, verify_tls=False)
+        fetching = asyncio.ensure_future(fetcher.fetch(Request(server.site + "/", server.site)))
+        while not taken:
+            await asyncio.sleep(0)
+        flood.sockets = taken[:1]
+        samples = await sample(flood, 2.0)
+        await fetcher.aclose()
+        assert (await fetching).kind is Kind.CANCELLED
+    assert highest_rate(samples) <= 1.15 * 200_000
