@@ -14,6 +14,7 @@ from headway.model.task import Task
 from headway.units import FOREVER, Instant
 
 _LINKS_FADE = 0.98
+_NEW_FADE = 0.15
 _ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
 _NEVER = Instant(-FOREVER)
 
@@ -32,6 +33,7 @@ class SiteBook:
         "in_flight",
         "links_new",
         "links_seen",
+        "new_per_page",
         "pages_on_connection",
         "robots_attempts",
         "robots_expires_at",
@@ -59,6 +61,7 @@ class SiteBook:
         self.transfer_s = 0.0
         self.links_seen = 0.0
         self.links_new = 0.0
+        self.new_per_page: float | None = None
         self.server = ""
         """The address that rates are predicted by."""
         self.started_at: Instant | None = None
@@ -121,6 +124,9 @@ class SiteBook:
         """Links of one page to pages of this site. Old ones fade: coverage is about the crawl's edge."""
         self.links_seen = self.links_seen * _LINKS_FADE + seen
         self.links_new = self.links_new * _LINKS_FADE + new
+        if self.new_per_page is None:
+            self.new_per_page = float(new)
+        self.new_per_page += _NEW_FADE * (new - self.new_per_page)
 
     def count_state(self, state: PageState) -> None:
         if state is PageState.DONE:

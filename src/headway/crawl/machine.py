@@ -169,7 +169,7 @@ class Crawl:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion))
         if welcome:
             self._commands.append(SaveFound(tuple(welcome)))
-        if source is not None and pages:
+        if source is not None:
             site = source.site
             own = sum(page.site == site for page in pages)
             source.count_links(own, sum(page.site == site for page in welcome))

@@ -54,7 +54,7 @@ class Steward:
     def __init__(self, allocator: Allocator, politeness: Politeness, prediction: Prediction) -> None:
         self._allocator = allocator
         self._politeness = politeness
-        self._prediction = prediction
+        self.prediction = prediction
         self._allocation = _NOTHING
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
@@ -71,7 +71,7 @@ class Steward:
         self.next_at = now
 
     def restore(self, servers: Sequence[tuple[str, bytes]]) -> None:
-        self._prediction.restore(servers)
+        self.prediction.restore(servers)
 
     def learn(self, now: Instant, book: SiteBook, outcome: Outcome) -> None:
         """Take in how fast a server was. Where our own share set the pace, it may be faster than that."""
@@ -81,11 +81,11 @@ class Steward:
         own_s = max(outcome.duration_s - outcome.held_s, 1e-6)
         held_back = outcome.waited_s + outcome.held_s > _HELD_BACK * outcome.duration_s
         rate = BytesPerSecond(outcome.wire_bytes / own_s)
-        self._prediction.learn(now, book.server, rate, held_back=held_back)
+        self.prediction.learn(now, book.server, rate, held_back=held_back)
 
     def learnt(self) -> tuple[tuple[str, bytes], ...]:
         """What is new of servers, to be kept."""
-        return tuple(self._prediction.changed_rows())
+        return tuple(self.prediction.changed_rows())
 
     def allocate(
         self, now: Instant, ledger: Ledger, frontier: Frontier, bound: LinkBound
@@ -240,7 +240,7 @@ class Steward:
             latency_s=_TURN_S,
             # A predicted rate is reckoned from request to end, so that it has the server's latency in it. No
             # page comes faster than the whole link.
-            server_rate_bytes_per_s=min(self._prediction.predict(now, book.server), most_bytes_per_s),
+            server_rate_bytes_per_s=min(self.prediction.predict(now, book.server), most_bytes_per_s),
         )
         return cap if book.task.cap_bytes_per_s is None else min(cap, book.task.cap_bytes_per_s)
 
@@ -264,6 +264,7 @@ def _evidence(book: SiteBook, room: Room) -> Evidence:
         room.waiting,
         book.links_seen,
         book.links_new,
+        book.new_per_page,
         0,
         task.expected_bytes,
         task.max_pages,

@@ -35,6 +35,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     """Links to pages of the site, each as often as it was met; older ones may count less."""
     links_new: float = 0.0
     """Those of them that led to a page not known before."""
+    new_per_page: float | None = None
+    """How many pages not known before the last pages led to, each."""
     sitemap_pages: int = 0
     given_bytes: Bytes | None = None
     """What the user says, or an earlier crawl found, that the whole site holds."""
@@ -64,7 +66,7 @@ def remaining_bytes(evidence: Evidence) -> Remaining:
     size = page_bytes(evidence)
     known_pages = evidence.fetched_pages + evidence.waiting_pages
     doubt = 1 / math.sqrt(1 + evidence.fetched_pages)
-    low = evidence.waiting_pages * size * (1 - 0.5 * doubt)
+    low = evidence.waiting_pages * size * (1 - doubt)
     if not evidence.waiting_pages:
         # Nothing is in line: what may still be found hangs on the pages under way alone.
         return _limited(evidence, Remaining(0.0, 0.0, 0.0))
@@ -94,11 +96,12 @@ def cap_bytes_per_s(
 
 
 def forecast_range(now: Instant, end_at: Instant, remaining: Remaining) -> tuple[Instant, Instant]:
-    """Between which instants a site will end that is foreseen to end at `end_at` with what is expected."""
-    if remaining.expected <= 0 or not math.isfinite(end_at):
+    """Between which instants a site will end that is foreseen to end at `end_at` with the guarded amount."""
+    planned = remaining.guarded()
+    if planned <= 0 or not math.isfinite(end_at):
         return end_at, end_at
     left_s = end_at - now
-    early, late = (now + left_s * share / remaining.expected for share in (remaining.low, remaining.high))
+    early, late = (now + left_s * share / planned for share in (remaining.low, remaining.high))
     return Instant(early), Instant(late)
 
 
@@ -117,7 +120,13 @@ def fit_xi(downloads: Iterable[tuple[float, float, float]]) -> float:
 def _pages_by_coverage(evidence: Evidence, known_pages: int) -> float:
     new, seen = evidence.links_new + _PRIOR_UNKNOWN_LINKS, evidence.links_seen + 2 * _PRIOR_UNKNOWN_LINKS
     coverage = max(1 - new / seen, 1 / _MOST_GROWTH)
-    return known_pages / coverage
+    total = known_pages / coverage
+    if evidence.new_per_page is not None:
+        # Each page that waits leads to so many more, and those again: where little is found any more,
+        # little is left to be found, whatever the first pages were full of.
+        again = min(evidence.new_per_page, 1 - 1 / _MOST_GROWTH)
+        total = min(total, known_pages + evidence.waiting_pages * again / (1 - again))
+    return total
 
 
 def _limited(evidence: Evidence, remaining: Remaining) -> Remaining:
