@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
+import resource
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -303,3 +308,43 @@ async def test_a_half_answer_then_silence_is_an_idle_time_out(make):
     async with RawServer({"/": then_silence(b"HTTP/1.1 200 OK\r\nContent-Le")}) as server:
         response = await make(HASTY).fetch(server.request("/"))
     assert (response.kind, response.truncated) == (Kind.TIMEOUT_IDLE, True)
+
+
+KEEPING_SERVER = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "1")
+        self.end_headers()
+        self.wfile.write(b"x")
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+async def test_when_files_run_out_idle_connections_make_room(make):
+    async def loopback(host):
+        return [Address(socket.AF_INET, "127.0.0.1")]
+
+    # In a process of its own, so that only our end runs out.
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEPING_SERVER], stdout=subprocess.PIPE, text=True
+    ) as server:
+        port = server.stdout.readline().strip()
+        sites = [f"http://site{n}.example:{port}" for n in range(12)]
+        fetcher = make(lookup=loopback)
+        in_use = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+        free = itertools.islice((number for number in itertools.count() if number not in in_use), 5)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, hard))
+        try:
+            kinds = [(await fetcher.fetch(Request(site + "/", site))).kind for site in sites]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            server.kill()
+        assert set(kinds) == {Kind.FETCHED}
+        assert len(fetcher._open) < len(sites)

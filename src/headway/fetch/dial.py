@@ -33,8 +33,9 @@ _TLS_HANDSHAKE_BYTES = 4500  # mostly the server's certificates
 class DialError(Exception):
     """No connection came about; `kind` says at which step."""
 
-    def __init__(self, kind: Kind, detail: str, peer: str = "") -> None:
+    def __init__(self, kind: Kind, detail: str, peer: str = "", *, out_of_files: bool = False) -> None:
         super().__init__(detail)
+        self.out_of_files = out_of_files
         self.kind = kind
         self.detail = detail
         self.peer = peer
@@ -148,7 +149,8 @@ class Dialer:
                 failures.append(DialError(Kind.CONNECT, f"{address.ip} does not answer", address.ip))
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE}:
-                    raise
+                    text = "no more connections can be opened: too many open files (see ulimit -n)"
+                    raise DialError(Kind.CONNECT, text, out_of_files=True) from error
                 text = f"{address.ip}: {error.strerror or error}"
                 failures.append(DialError(Kind.CONNECT, text, address.ip))
         raise failures[-1]

@@ -182,19 +182,35 @@ class HttpFetcher:
         return connection
 
     async def _open_connection(self, target: Target, site: Site) -> Connection:
+        try:
+            connection = await self._dial(target, site)
+        except DialError as error:
+            if not error.out_of_files or not self._idle:
+                raise
+            await self._close_idle()
+            connection = await self._dial(target, site)
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    async def _dial(self, target: Target, site: Site) -> Connection:
         dialing = asyncio.ensure_future(self._dialer.dial(target.origin, site))
         self._dialing.add(dialing)
         try:
-            connection = await dialing
+            return await dialing
         except asyncio.CancelledError:
             if self._closing:
                 raise DialError(Kind.CANCELLED, _CLOSED) from None
             raise
         finally:
             self._dialing.discard(dialing)
-        self._open.add(connection)
-        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
-        return connection
+
+    async def _close_idle(self) -> None:
+        idle = list(self._idle.values())
+        self._idle.clear()
+        for connection in idle:
+            connection.abort()
+        await asyncio.gather(*(connection.closed for connection in idle))
 
     def _keep(self, request: Request, connection: Connection) -> None:
         if request.close_after or self._closing:
