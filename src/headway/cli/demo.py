@@ -23,8 +23,8 @@ from headway.testing.demoweb import Scope, Served, ServedProcess, design_web
 from headway.version import __version__
 
 DEADLINES = {
-    "gazette": "10 s",
-    "museum": "12 s",
+    "gazette": "13 s",
+    "museum": "15 s",
     "library": "20 s",
     "registry": "25 s",
     "harbour": "30 s",
