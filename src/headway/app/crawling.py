@@ -60,7 +60,8 @@ class CrawlRun:
         job: Job,
         folder: Path,
         *,
-        on_page: Callable[[Collected], Awaitable[None]] | None = None,
+        on_page: Callable[[Collected], None] | None = None,
+        make_room: Callable[[], Awaitable[object]] | None = None,
         on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
         self._job = job
@@ -83,6 +84,7 @@ class CrawlRun:
                 user_agent=job.file.crawl.user_agent, drop_rel_nofollow=job.file.crawl.respect_rel_nofollow
             ),
             on_page=on_page,
+            make_room=make_room,
         )
         self._driver = LiveDriver(
             self.crawl, self._collector, _Journal(self.folder, on_decision), self._clock

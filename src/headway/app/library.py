@@ -96,11 +96,10 @@ async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
     pages: asyncio.Queue[Page | None] = asyncio.Queue()
     room = asyncio.Semaphore(_PAGES_AHEAD)
 
-    async def hand_on(collected: Collected) -> None:
-        await room.acquire()
+    def hand_on(collected: Collected) -> None:
         pages.put_nowait(_page_of(collected))
 
-    run = CrawlRun(plan.job, Path(out), on_page=hand_on)
+    run = CrawlRun(plan.job, Path(out), on_page=hand_on, make_room=room.acquire)
     crawling = asyncio.get_running_loop().create_task(run.run())
     crawling.add_done_callback(lambda _: pages.put_nowait(None))
     try:

@@ -53,8 +53,10 @@ class WebCollector:
         user_agent: str,
         accept_types: frozenset[str] | None,
         parse_options: ParseOptions,
-        on_page: Callable[[Collected], Awaitable[None]] | None = None,
+        on_page: Callable[[Collected], None] | None = None,
+        make_room: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`make_room` is awaited before a page is kept and handed to `on_page`."""
         self._fetcher = fetcher
         self._archive = archive
         self._find_digest = find_digest
@@ -63,6 +65,7 @@ class WebCollector:
         self._accept_types = accept_types
         self._parse_options = parse_options
         self._on_page = on_page
+        self._make_room = make_room
         self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,11 +108,14 @@ class WebCollector:
         request = Request(page.url, page.site, (), command.close_after, self._accept_types)
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
+        if self._make_room is not None:
+            await self._make_room()
+        # From here to `settle` without a pause: what is in the archive must have its row in the same commit.
         original = self._original(parsed) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         capture = self._keep(response, parsed, outcome, original)
         if self._on_page is not None:
-            await self._on_page(Collected(page, response, parsed, outcome, capture))
+            self._on_page(Collected(page, response, parsed, outcome, capture))
         links = parsed.links if parsed is not None else ()
         settle(PageSettled(command.lease, outcome, links, capture))
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.inbox import in_order
 from headway.crawl.machine import Crawl
+from headway.errors import HeadwayError
 from headway.model.command import (
     Command,
     FetchPage,
@@ -101,6 +102,7 @@ class LiveDriver:
                 if timer is not None:
                     timer.cancel()
             await self._collector.aclose()
+            self._take_in_the_rest()
             self._commit()
 
     def tell(self, event: Event) -> None:
@@ -129,14 +131,27 @@ class LiveDriver:
         if self._over.done():
             return
         try:
-            events, self._inbox = in_order(self._inbox), []
-            now = self._clock.now()
-            for event in events:
-                for command in self._crawl.step(now, event):
-                    self._obey(now, command)
+            self._take_in()
         except Exception as problem:
             # Whatever it is ends the crawl, after what is known has been saved.
             self._fail(problem)
+
+    def _take_in(self) -> None:
+        events, self._inbox = in_order(self._inbox), []
+        now = self._clock.now()
+        for event in events:
+            for command in self._crawl.step(now, event):
+                self._obey(now, command)
+
+    def _take_in_the_rest(self) -> None:
+        """Answers that came in the last moment are in the archive: without rows they would come twice."""
+        assert self._over is not None
+        failed_by_us = not self._over.cancelled() and not isinstance(
+            self._over.exception(), HeadwayError | None
+        )
+        if not failed_by_us:
+            self._crawl.step(self._clock.now(), Draining())
+            self._take_in()
 
     def _obey(self, now: Instant, command: Command) -> None:
         decision = decision_of(now, command)
@@ -175,6 +190,8 @@ class LiveDriver:
 
     def _commit_or_fail(self) -> None:
         try:
+            # The archive is committed as far as it is written, so each page in it must have its row.
+            self._pump()
             self._commit()
         except Exception as problem:
             self._fail(problem)
