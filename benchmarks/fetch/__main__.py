@@ -1,6 +1,6 @@
 """Pages per second on one core, side by side: our fetcher with and without a bound, and others if installed.
 
-    python benchmarks/fetch/bench.py [--seconds 4] [--sites 128] [--size 12000]
+    python -m benchmarks.fetch [--seconds 4] [--sites 128] [--size 12000]
 
 The server runs on the last core and each client on the first. aiohttp and pycurl take part where they can be
 imported; what counts are the ratios of one run.

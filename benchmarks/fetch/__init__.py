@@ -1,0 +1,1 @@
+"""How many pages a second the fetcher brings, beside others."""
