@@ -84,6 +84,7 @@ class LiveDriver:
         self._inbox: list[Event] = []
         self._batch: list[Saving] = []
         self._pump_scheduled = False
+        self._is_commit_due = False
         self._wake_timer: asyncio.TimerHandle | None = None
         self._commit_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,6 +133,10 @@ class LiveDriver:
             return
         try:
             self._take_in()
+            # Only here is the inbox empty: the archive is committed as far as it is written, and each page
+            # in it must have its row.
+            if self._is_commit_due:
+                self._commit()
         except Exception as problem:
             # Whatever it is ends the crawl, after what is known has been saved.
             self._fail(problem)
@@ -186,18 +191,15 @@ class LiveDriver:
 
     def _schedule_commit(self) -> None:
         if self._commit_timer is None and self._loop is not None:
-            self._commit_timer = self._loop.call_later(self._commit_every_s, self._commit_or_fail)
+            self._commit_timer = self._loop.call_later(self._commit_every_s, self._commit_soon)
 
-    def _commit_or_fail(self) -> None:
-        try:
-            # The archive is committed as far as it is written, so each page in it must have its row.
-            self._pump()
-            self._commit()
-        except Exception as problem:
-            self._fail(problem)
+    def _commit_soon(self) -> None:
+        self._is_commit_due = True
+        self._schedule_pump()
 
     def _commit(self) -> None:
         self._commit_timer = None
+        self._is_commit_due = False
         if self._batch:
             # What could not be saved stays first in line: later rows may build on it.
             self._journal.save(self._batch)
