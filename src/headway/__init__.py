@@ -1,9 +1,6 @@
 """A web crawler that meets its deadlines inside its bandwidth.
 
-    import headway as hw
-    plan = hw.Plan(bandwidth="20 Mbit/s", tasks=[hw.Task("https://example.org/", deadline="6 h")])
-    async for page in hw.crawl(plan, out="run/"):
-        print(page.url, page.status, len(page.body))
+Start with `Plan`, `Task` and `crawl`; the README has an example.
 """
 
 from __future__ import annotations
