@@ -19,12 +19,15 @@ from headway.cli.progress import Progress
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
+from headway.config.schema import CrawlTable
 from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError
 from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
 from headway.units import Instant, format_duration, format_rate
+
+_DEFAULTS = CrawlTable()
 
 
 @click.command("crawl")
@@ -39,13 +42,41 @@ from headway.units import Instant, format_duration, format_rate
 )
 @click.option("--bandwidth", metavar="RATE", help="The bound on the link, such as 5Mbit/s.")
 @click.option("--deadline", metavar="WHEN", help="For every site: 2h, 07:30 or a date and time.")
-@click.option("--interval", metavar="TIME", help="Between two requests to a site, such as 15s.")
-@click.option("--strategy", metavar="NAME", help="The order of sites and pages.")
-@click.option("--accept", multiple=True, metavar="TYPE", help="A media type to keep ('*': all); repeatable.")
+@click.option(
+    "--interval",
+    metavar="TIME",
+    help=f"Between two requests to a site, such as 15s.  [default: {_DEFAULTS.interval}]",
+)
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="The order of sites and pages.  [default: deadline where there is one, else length]",
+)
+@click.option(
+    "--accept",
+    multiple=True,
+    metavar="TYPE",
+    help="A media type to keep, or '*' for all; repeatable.  [default: HTML, PDF, PostScript, plain text]",
+)
 @click.option("--max-pages", type=int, metavar="N", help="At most so many pages of each site.")
-@click.option("--max-depth", type=int, metavar="N", help="At most so many links from a seed.")
-@click.option("--max-connections", type=int, metavar="R", help="Sites asked at the same time.")
-@click.option("--pages-per-connection", type=int, metavar="K", help="Pages in a row before the interval.")
+@click.option(
+    "--max-depth",
+    type=int,
+    metavar="N",
+    help=f"At most so many links from a seed.  [default: {_DEFAULTS.scope.max_depth}]",
+)
+@click.option(
+    "--max-connections",
+    type=int,
+    metavar="R",
+    help=f"Sites asked at the same time.  [default: {_DEFAULTS.max_connections}]",
+)
+@click.option(
+    "--pages-per-connection",
+    type=int,
+    metavar="K",
+    help=f"Pages in a row before the interval.  [default: {_DEFAULTS.pages_per_connection}]",
+)
 @click.option("--user-agent", metavar="TEXT", help="Who we say we are; name a page about your crawl.")
 @click.option("--proxy", metavar="URL", help="Send everything through this proxy.")
 @click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
@@ -53,7 +84,17 @@ from headway.units import Instant, format_duration, format_rate
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @log_options
 def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, log: Log, **options: Any) -> int:
-    """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines."""
+    """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines.
+
+    \b
+      headway crawl https://www.example.org/ --bandwidth 5Mbit/s --deadline 2h -o run
+      headway crawl job.toml -o run
+
+    Ctrl-C lets what is under way finish, a second one stops at once; the same command goes on from there.
+
+    Exit codes: 0 all done, deadlines met; 1 error; 2 wrong usage; 3 done, deadlines missed; 4 bad job;
+    5 disk full or run folder lost; 11 interrupted.
+    """
     # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
     job = job_from(targets, options, begun_at(out) or WallClock().now())
     log.detail(
