@@ -33,12 +33,9 @@ class Room:
         self.busy = False
         self.version = 0
         """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
+        self.waiting = 0
         self._line: list[Waiting] = []
         self._later: list[tuple[Instant, Waiting]] = []
-
-    @property
-    def waiting(self) -> int:
-        return len(self._line) + len(self._later)
 
     @property
     def first_key(self) -> Key:
@@ -49,6 +46,7 @@ class Room:
         return self._first().serial
 
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
+        self.waiting += 1
         if not_before is None:
             heappush(self._line, waiting)
         else:
@@ -60,12 +58,14 @@ class Room:
             heappush(self._line, heappop(self._later)[1])
 
     def take(self) -> Waiting:
+        self.waiting -= 1
         return heappop(self._line)
 
     def take_all(self) -> list[Waiting]:
         """Empty the room, in order."""
         everyone = sorted(self._line) + [waiting for _, waiting in sorted(self._later)]
         self._line, self._later = [], []
+        self.waiting = 0
         return everyone
 
     @property

@@ -21,23 +21,20 @@ class ShiftingRoom(Room):
         self._current: dict[PageKey, Waiting] = {}
         """The one entry of each page that counts."""
 
-    @property
-    def waiting(self) -> int:
-        return len(self._current)
-
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
         self._current[waiting.page.key] = waiting
         super().put(waiting, not_before)
 
     def take(self) -> Waiting:
         self._pass_over_void()
-        waiting = heappop(self._line)
+        waiting = super().take()
         del self._current[waiting.page.key]
         return waiting
 
     def take_all(self) -> list[Waiting]:
         everyone = sorted(self._current.values())
         self._line, self._later = [], []
+        self.waiting = 0
         self._current.clear()
         return everyone
 
