@@ -24,7 +24,8 @@ _TLS_ALLOWANCE_BYTES = 64
 _UNLIMITED_BYTES = 1 << 62
 _GROW_WHEN_OFF_BY = 1.25
 _SHRINK_WHEN_OFF_BY = 0.25
-_LOOK_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.25
+_LEARN_EVERY_S = 0.1
 
 
 class Meter:
@@ -48,6 +49,7 @@ class Meter:
         self._buffer_wanted = self._buffer_bytes
         self._buffer_best = self._buffer_bytes
         self._look_at = 0.0
+        self._learn_at = 0.0
         self._version = pacer.version
         self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
@@ -94,8 +96,9 @@ class Meter:
 
     def ask(self, now: float, stream_bytes: int, on_granted: OnGranted) -> bool:
         """True when granted at once; else `on_granted` is called when it is."""
-        wire_bytes = self._book.wire_bytes(stream_bytes)
-        if self._pacer.try_at_once(now, self._site, wire_bytes):
+        book = self._book
+        wire_bytes = stream_bytes * book.overhead_factor
+        if self._pacer.try_at_once(now, self._site, book, wire_bytes):
             self._note_grant(stream_bytes, wire_bytes)
             return True
 
@@ -181,8 +184,10 @@ class Meter:
             self._sent_when_settled = crossed.sent_bytes
             self._pacer.note_sent(self._site, sent_bytes)
             if self._pacer.bounded:
-                self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
                 outstanding = max(0, self._granted - crossed.stream_bytes)
+                if now >= self._learn_at:
+                    self._learn_at = now + _LEARN_EVERY_S
+                    self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
         self._since = now
         self._pacer.received_bytes += wire_bytes - self._reported
         self._reported = 0
@@ -192,7 +197,7 @@ class Meter:
         if not self._pacer.bounded:
             self._wire_charged = 0.0
             return wire_bytes
-        still_charged = self._book.wire_bytes(outstanding)
+        still_charged = outstanding * self._book.overhead_factor
         difference = wire_bytes + still_charged - self._wire_charged
         self._wire_charged = still_charged
         if abs(difference) < self._pacer.chunk_bytes / 8:

@@ -49,9 +49,6 @@ class SiteBook:
         self.share_bytes_per_s: float | None = None
         """Its part of the link, smoothed: the others come and go with every page."""
 
-    def wire_bytes(self, stream_bytes: float) -> float:
-        return stream_bytes * self.overhead_factor
-
     def learn(self, stream_bytes: int, wire_bytes: int, lasted_s: float, round_trip_s: float | None) -> None:
         if stream_bytes > 0:
             factor = min(max(wire_bytes / stream_bytes, 1.0), 3.0)
@@ -134,10 +131,10 @@ class Pacer:
         """It does not; but most come back with their next page, so this takes effect a little later."""
         self._left[site] = now
 
-    def try_at_once(self, now: float, site: Site, wire_bytes: float) -> bool:
+    def try_at_once(self, now: float, site: Site, book: SiteBook, wire_bytes: float) -> bool:
         """Whether the bytes may arrive without anybody having to wait; if so, they are granted."""
-        book = self.book(site)
-        if self._running().try_at_once(now, site, wire_bytes, book.round_trip_s):
+        grants = self._grants or self._running()
+        if grants.try_at_once(now, site, wire_bytes, book.round_trip_s):
             book.at_once += 0.1 * (1.0 - book.at_once)
             return True
         return False

@@ -41,6 +41,20 @@ class PeakGuard:
         self._last = max(self._last, slot)
         return slot
 
+    def book_if_quiet(self, now: float, arrives_at: float, size_bytes: float) -> int | None:
+        """Book where nothing near the bound is on its way at all, which is quickly seen; else None."""
+        slot = int(now / SLOT_S)
+        if slot > self._slot:
+            self._advance(now)
+        if self._total + size_bytes > self._limit:
+            return None
+        arrives_in = int(arrives_at / SLOT_S)
+        slot = min(max(arrives_in, self._slot), self._slot + _AHEAD_SLOTS)
+        self._booked[slot % _SLOTS] += size_bytes
+        self._total += size_bytes
+        self._last = max(self._last, slot)
+        return slot
+
     def unbook(self, slot: int, size_bytes: float) -> None:
         """Bytes that will not come after all, taken from their slot and from those before it."""
         while size_bytes > 0 and slot > self._slot - _WINDOW_SLOTS and slot <= self._last:

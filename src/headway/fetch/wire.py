@@ -37,6 +37,7 @@ _BUFFER_FLOWS = 0.9
 _BUFFER_HOLDS = 1.2
 _BUFFER_OFFERS = 1.0
 _NEVER_MEASURED_US = 0xFFFFFFFF
+_LARGEST_PACKET_BYTES = 64 * 1024
 
 
 class Crossed(NamedTuple):
@@ -97,7 +98,7 @@ def new_socket(family: socket.AddressFamily, buffer_bytes: int | None) -> socket
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if buffer_bytes is not None and buffer_bytes < UNSCALED_BUFFER_BYTES:
         set_buffer(sock, buffer_bytes)
-        if _TCP_MAXSEG is not None:
+        if _TCP_MAXSEG is not None and buffer_bytes < _LARGEST_PACKET_BYTES:
             # On a link of large packets a small window would hold less than one, and wait for timers.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, _TCP_MAXSEG, SEGMENT_PAYLOAD_BYTES + 12)
