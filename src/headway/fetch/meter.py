@@ -46,6 +46,7 @@ class Meter:
         self._wire = Wire(sock)
         self._scaled = buffer_bytes is None or buffer_bytes >= UNSCALED_BUFFER_BYTES
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if self._scaled else (buffer_bytes or 0)
+        self._grows_by_itself = self._scaled
         self._buffer_wanted = self._buffer_bytes
         self._buffer_best = self._buffer_bytes
         self._look_at = 0.0
@@ -220,11 +221,13 @@ class Meter:
         changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
             return wanted if changed else min(wanted, 2 * self._buffer_bytes)
-        return wanted if wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes else self._buffer_bytes
+        # The kernel lets its own buffer grow without end; that one must be tied down, whatever it costs.
+        return wanted if self._grows_by_itself else self._buffer_bytes
 
     def _resize(self, buffer_bytes: int) -> None:
         """A larger buffer lets more arrive at once, so between reads this waits for the grant."""
         if buffer_bytes != self._buffer_bytes:
+            self._grows_by_itself = False
             self._buffer_bytes = self._buffer_wanted = buffer_bytes
             self._window_bytes = held_unread_bytes(buffer_bytes)
             self._wire.set_buffer(buffer_bytes)
