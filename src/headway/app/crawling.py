@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -68,7 +69,7 @@ class CrawlRun:
         self._clock = WallClock()
         now = self._clock.now()
         self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
-        self.folder = RunFolder.open(folder, msgspec.to_builtins(job.file), now)
+        self.folder = RunFolder.open(folder, _without_password(job), now)
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
@@ -211,6 +212,16 @@ class _Meter:
                 if count > first_sites.get(site, 0)
             }
         self._readings.append((now, received, sites))
+
+
+def _without_password(job: Job) -> dict[str, Any]:
+    """The job as the run folder keeps it: others may read that, so the proxy's login is left out."""
+    tables: dict[str, Any] = msgspec.to_builtins(job.file)
+    proxy = job.file.crawl.proxy
+    if proxy is not None and "@" in proxy:
+        scheme, _, rest = proxy.partition("://")
+        tables["crawl"]["proxy"] = f"{scheme}://{rest.rpartition('@')[2]}"
+    return tables
 
 
 def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:
