@@ -10,10 +10,22 @@ import numpy as np
 
 from headway.report.sim_figure import clear_axes, label_lines, line_styles, new_figure
 
-from .runs import BANDWIDTHS, ROBOTS, BatchRun, RealCrawl, SpeedUp, Timed
-from .webs import Ground
+from .findings import Findings, OnWeb, Outcome
+from .runs import BANDWIDTHS, ROBOTS
 
 BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#222222"
+COLOURS = (GREEN, ORANGE, BLUE)
+
+
+def draw_all(findings: Findings, out: Path) -> None:
+    webs = findings.webs
+    site_sizes(webs, out / "figure-03.png")
+    strategies(webs, out / "figure-05.png")
+    robots(webs, out / "figure-06.png")
+    speed_ups(webs, out / "table-1.png")
+    real_crawl(webs, out / "figure-08-09.png")
+    rank_by_depth(webs, out / "figure-10.png")
+    batch([web for web in webs if web.batch is not None], out / "figure-07.png")
 
 
 def save(figure: Any, path: Path) -> None:
@@ -28,162 +40,140 @@ def panels(count: int, *, width: float = 5.2, height: float = 4.2) -> tuple[Any,
     return figure, list(axes)
 
 
-def site_sizes(grounds: Sequence[Ground], path: Path) -> None:
-    figure, axes = panels(len(grounds))
-    for ground, panel in zip(grounds, axes, strict=True):
-        sizes = np.sort(ground.web.site_sizes())[::-1]
-        panel.loglog(np.arange(1, len(sizes) + 1), sizes, ".", color=BLUE, markersize=3)
-        panel.set_title(
-            f"{ground.label}: {len(sizes):,} sites, {sizes.sum():,} pages", fontsize=10, loc="left"
-        )
-        panel.set_xlabel("site, by size", fontsize=9)
-        panel.set_ylabel("pages", fontsize=9)
+def site_sizes(webs: Sequence[OnWeb], path: Path) -> None:
+    figure, axes = panels(len(webs))
+    for web, panel in zip(webs, axes, strict=True):
+        sizes = web.site_sizes
+        panel.loglog(range(1, len(sizes) + 1), sizes, ".", color=BLUE, markersize=3)
+        _name(panel, f"{web.label}: {len(sizes):,} sites, {web.pages:,} pages", "site, by size", "pages")
     save(figure, path)
 
 
-def strategies(by_ground: dict[str, dict[str, Timed]], path: Path) -> None:
-    figure, axes = panels(len(by_ground))
-    for (label, runs), panel in zip(by_ground.items(), axes, strict=True):
-        names = _one_of_each(runs)
+def strategies(webs: Sequence[OnWeb], path: Path) -> None:
+    figure, axes = panels(len(webs))
+    for web, panel in zip(webs, axes, strict=True):
+        names = _one_of_each(web.strategies)
+        curves = [web.strategies[name].result.pagerank_curve for name in names]
         styles = line_styles(names)
-        for name, (colour, dash) in zip(names, styles, strict=True):
-            panel.plot(
-                *np.array(runs[name].result.pagerank_curve).T, color=colour, linestyle=dash, linewidth=1.5
-            )
-        label_lines(panel, names, [runs[name].result.pagerank_curve for name in names], styles)
-        _unit_square(panel, f"{label}, r = 1")
+        for curve, (colour, dash) in zip(curves, styles, strict=True):
+            panel.plot(*np.array(curve).T, color=colour, linestyle=dash, linewidth=1.5)
+        label_lines(panel, names, curves, styles)
+        _unit_square(panel, f"{web.label}, r = 1")
     save(figure, path)
 
 
-def robots(by_ground: dict[str, dict[str, dict[int, Timed]]], path: Path) -> None:
-    figure, axes = panels(len(by_ground))
+def robots(webs: Sequence[OnWeb], path: Path) -> None:
+    figure, axes = panels(len(webs))
     looks = {1: "-", 64: "--", 256: ":"}
-    for (label, runs), panel in zip(by_ground.items(), axes, strict=True):
+    for web, panel in zip(webs, axes, strict=True):
         for name, colour in (("length", BLUE), ("depth", ORANGE)):
-            for count, run in runs[name].items():
-                curve = np.array(run.result.pagerank_curve).T
-                panel.plot(
-                    *curve, color=colour, linestyle=looks[count], linewidth=1.5, label=f"{name}, r = {count}"
-                )
+            for count, result in web.robots[name].items():
+                label = f"{name}, r = {count}"
+                curve = np.array(result.pagerank_curve).T
+                panel.plot(*curve, color=colour, linestyle=looks[count], linewidth=1.5, label=label)
         panel.legend(loc="lower right", frameon=False, fontsize=8)
-        _unit_square(panel, label)
+        _unit_square(panel, web.label)
     save(figure, path)
 
 
-def batch(label: str, runs: Sequence[BatchRun], path: Path) -> None:
-    figure, axes = panels(2, width=5.8)
-    for panel, per_connection in zip(axes, (1, 100), strict=True):
-        for bandwidth, colour in ((20_000, BLUE), (2_000, ORANGE)):
-            run = next(r for r in runs if (r.bandwidth, r.per_connection) == (bandwidth, per_connection))
+def batch(webs: Sequence[OnWeb], path: Path) -> None:
+    if not webs:
+        return
+    figure, axes = panels(2 * len(webs), width=4.6)
+    for place, (web, per_connection) in enumerate((web, k) for web in webs for k in (1, 100)):
+        panel = axes[place]
+        assert web.batch is not None
+        for bandwidth, colour, lift in ((20_000, BLUE, 40), (2_000, ORANGE, 22)):
+            run = web.batch.run(bandwidth, per_connection)
             panel.step(run.edges_h[1:], run.robots, where="pre", color=colour, linewidth=1.4)
             text = f"{bandwidth // 1000} KB/s: {run.hours:.1f} h"
+            side = "right" if run.hours > 12 else "left"
             panel.annotate(
-                text,
-                (run.hours, 0),
-                (-4, 14 if bandwidth > 2000 else 30),
-                textcoords="offset points",
-                ha="right" if bandwidth == 2_000 else "left",
-                color=colour,
-                fontsize=9,
+                text, (run.hours, 0), (0, lift), textcoords="offset points", ha=side, color=colour, fontsize=9
             )
-        word = "page" if per_connection == 1 else "pages"
-        panel.set_title(f"k = {per_connection} {word} a connection", fontsize=10, loc="left")
-        panel.set_xlabel("time (hours)", fontsize=9)
-        panel.set_ylabel("robots active", fontsize=9)
+            panel.plot([run.hours], [0], "|", color=colour, markersize=12)
+        most = max(max(run.robots) for run in web.batch.runs)
+        _name(panel, f"{web.label}, k = {per_connection}", "time (hours)", "robots active")
         panel.set_xlim(left=0)
-        panel.set_ylim(0, 270)
-    figure.suptitle(f"{label}: a batch from the middle of the crawl, r = 256", fontsize=11)
+        panel.set_ylim(0, most * 1.1)
+    figure.suptitle("A batch of 10,000 pages from the middle of the crawl, r = 256 (figure 7)", fontsize=11)
     save(figure, path)
 
 
-def speed_ups(tables: dict[str, dict[int, dict[int, SpeedUp]]], path: Path) -> None:
-    figure, axes = panels(len(tables))
-    for (label, table), panel in zip(tables.items(), axes, strict=True):
-        for count, colour in zip(ROBOTS, (BLACK, ORANGE, BLUE), strict=True):
-            values = [table[bandwidth][count].first_tenth for bandwidth in BANDWIDTHS]
+def speed_ups(webs: Sequence[OnWeb], path: Path) -> None:
+    figure, axes = panels(len(webs))
+    for web, panel in zip(webs, axes, strict=True):
+        for count, colour, lift in zip(ROBOTS, (BLACK, ORANGE, BLUE), (-14, -14, 6), strict=True):
+            values = [web.speed_ups[bandwidth][count].first_tenth for bandwidth in BANDWIDTHS]
             panel.loglog(BANDWIDTHS, values, "o-", color=colour, linewidth=1.4, markersize=4)
+            end = (BANDWIDTHS[0], values[0])
             panel.annotate(
                 f"r = {count}",
-                (BANDWIDTHS[0], values[0]),
-                (-2, 6),
+                end,
+                (0, lift),
                 textcoords="offset points",
                 ha="right",
                 color=colour,
                 fontsize=9,
             )
-        panel.set_title(label, fontsize=10, loc="left")
-        panel.set_xlabel("bandwidth (bytes per second)", fontsize=9)
-        panel.set_ylabel("speed-up over the first tenth of the pages", fontsize=9)
+        _name(panel, web.label, "bandwidth (bytes per second)", "speed-up, first tenth of the pages")
+        panel.set_ylim(top=600)
     save(figure, path)
 
 
-def real_crawl(runs: dict[str, RealCrawl], path: Path) -> None:
+def real_crawl(webs: Sequence[OnWeb], path: Path) -> None:
     figure, axes = panels(2, width=5.8)
-    colours = dict(zip(runs, (BLUE, ORANGE, GREEN), strict=False))
-    for label, run in runs.items():
-        axes[0].plot(run.days, run.rank_fraction, color=colours[label], linewidth=1.6)
-        axes[0].plot(run.days, run.pages_fraction, color=colours[label], linewidth=1.2, linestyle="--")
-        axes[1].step(run.days[1:], run.mean_rank, where="pre", color=colours[label], linewidth=1.4)
-    label = max(runs, key=lambda name: float(runs[name].days[-1]))
-    run = runs[label]
-    place = len(run.days) // 5
-    axes[0].annotate(
-        "PageRank",
-        (run.days[place], run.rank_fraction[place]),
-        (6, -4),
-        textcoords="offset points",
-        color=colours[label],
-        fontsize=9,
-        va="top",
-    )
-    axes[0].annotate(
-        "pages",
-        (run.days[place], run.pages_fraction[place]),
-        (8, -8),
-        textcoords="offset points",
-        color=colours[label],
-        fontsize=9,
-        va="top",
-    )
-    for name, colour in colours.items():
-        axes[1].plot([], [], color=colour, label=name)
-    axes[1].legend(frameon=False, fontsize=9)
-    axes[0].set_ylabel("fraction fetched", fontsize=9)
-    axes[1].set_ylabel("mean PageRank of what is fetched (1: the web's)", fontsize=9)
+    for web, colour in zip(webs, COLOURS, strict=False):
+        run = web.real
+        axes[0].plot(run.days, run.rank_fraction, color=colour, linewidth=1.6)
+        axes[0].plot(run.days, run.pages_fraction, color=colour, linewidth=1.2, linestyle="--")
+        axes[1].step(run.days[1:], run.mean_rank, where="pre", color=colour, linewidth=1.4, label=web.label)
+    axes[0].plot([], [], color="#555555", label="PageRank")
+    axes[0].plot([], [], color="#555555", linestyle="--", label="pages")
+    axes[0].legend(frameon=False, fontsize=9, loc="lower right")
+    axes[1].legend(frameon=False, fontsize=9, loc="upper right")
+    _name(axes[0], "What is in (figure 8)", "days", "fraction")
+    _name(axes[1], "Mean PageRank of what is fetched (figure 9)", "days", "1: the mean of the web")
     axes[0].set_ylim(0, 1.02)
-    axes[1].set_ylim(bottom=0)
+    # The first span has the home pages, which would press all the others flat.
+    later = max(max(web.real.mean_rank[1:]) for web in webs)
+    axes[1].set_ylim(0, 1.25 * later)
     for panel in axes:
-        panel.set_xlabel("days", fontsize=9)
         panel.set_xlim(left=0)
-    figure.suptitle("Length, r = 1000, w = 15 s (figures 8 and 9)", fontsize=11)
+    figure.suptitle("Length, r = 1000, w = 15 s", fontsize=11)
     save(figure, path)
 
 
-def rank_by_depth(by_ground: dict[str, tuple[Any, Any, Any]], path: Path) -> None:
-    figure, axes = panels(len(by_ground))
-    for (label, (levels, means, counts)), panel in zip(by_ground.items(), axes, strict=True):
-        shown = counts >= max(1, counts.sum() // 10_000)
-        panel.plot(levels[shown], means[shown], "o-", color=BLUE, linewidth=1.4, markersize=4)
+def rank_by_depth(webs: Sequence[OnWeb], path: Path) -> None:
+    figure, axes = panels(len(webs))
+    for web, panel in zip(webs, axes, strict=True):
+        means, counts = np.array(web.depth.mean_rank), np.array(web.depth.pages)
+        shown = np.flatnonzero(counts >= max(1, counts.sum() // 10_000))
+        panel.semilogy(shown, means[shown], "o-", color=BLUE, linewidth=1.4, markersize=4)
         panel.axhline(1.0, color="#999999", linewidth=0.8)
-        panel.set_title(label, fontsize=10, loc="left")
-        panel.set_xlabel("depth (links from a home page)", fontsize=9)
-        panel.set_ylabel("mean PageRank (1: the web's)", fontsize=9)
-        panel.set_ylim(bottom=0)
+        panel.annotate(
+            "mean of the web", (shown[-1], 1), (0, 3), textcoords="offset points", ha="right", fontsize=8
+        )
+        _name(panel, web.label, "depth (links from a home page)", "mean PageRank")
     save(figure, path)
 
 
-def _one_of_each(runs: dict[str, Timed]) -> list[str]:
-    """The middle size stands for the batches; the others are in the table."""
-    words: dict[str, list[str]] = {}
+def _one_of_each(runs: dict[str, Outcome]) -> list[str]:
+    """The largest stands for the batches; the others are in the table."""
+    words: dict[str, str] = {}
     for name in runs:
-        words.setdefault(name.partition("(")[0], []).append(name)
-    return [names[len(names) // 2] for names in words.values()]
+        words[name.partition("(")[0]] = name
+    return list(words.values())
+
+
+def _name(panel: Any, title: str, across: str, up: str) -> None:
+    panel.set_title(title, fontsize=10, loc="left")
+    panel.set_xlabel(across, fontsize=9)
+    panel.set_ylabel(up, fontsize=9)
 
 
 def _unit_square(panel: Any, title: str) -> None:
     panel.plot([0, 1], [0, 1], color="#CCCCCC", linewidth=0.8, zorder=0)
     panel.set_xlim(0, 1)
     panel.set_ylim(0, 1.02)
-    panel.set_title(title, fontsize=10, loc="left")
-    panel.set_xlabel("fraction of the pages", fontsize=9)
-    panel.set_ylabel("of the PageRank", fontsize=9)
+    _name(panel, title, "fraction of the pages", "of the PageRank")

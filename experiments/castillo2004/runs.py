@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +16,13 @@ from headway.sim.setup import Setup
 from headway.sim.synthetic import SyntheticSpec, make_web
 from headway.units import UNBOUNDED, BytesPerSecond
 
+from .findings import Batch, BatchRun, OnWeb, Outcome, RankByDepth, RealCrawl, SpeedUp, Trial
 from .webs import SEED, Ground, ground_of
 
-Floats = NDArray[np.float64]
 ROBOTS = (1, 64, 256)
 BANDWIDTHS = (20_000_000, 2_000_000, 200_000, 20_000, 2_000, 200)
 BATCH_PAGES = 10_000
 """Figure 7: 33 h at 2 KB/s are 240 MB, which is ten thousand pages of the paper's mean size."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    result: SimResult
-    record: Record
-    wall_s: float
 
 
 def crawl(
@@ -40,7 +32,7 @@ def crawl(
     robots: int = 1,
     bandwidth: float = UNBOUNDED,
     per_connection: int = 1,
-) -> Timed:
+) -> tuple[Record, Outcome]:
     setup = Setup(
         strategy=strategy,
         robots=robots,
@@ -53,157 +45,104 @@ def crawl(
     wall_s = time.perf_counter() - begun
     result = judge(ground.web, ground.servers, setup, record, ground.ranks)
     print(f"  {ground.label}: {strategy}, r = {robots}, k = {per_connection}: {wall_s:.1f} s", flush=True)
-    return Timed(result, record, wall_s)
+    return record, Outcome(result, wall_s)
 
 
-def strategies(ground: Ground) -> dict[str, Timed]:
+def run_all(ground: Ground) -> OnWeb:
+    outcomes = strategies(ground)
+    robots, record = more_robots(ground, {name: outcome.result for name, outcome in outcomes.items()})
+    return OnWeb(
+        ground.label,
+        ground.web.pages,
+        np.sort(ground.web.site_sizes())[::-1].tolist(),
+        outcomes,
+        robots,
+        speed_ups(ground),
+        real_crawl(ground),
+        rank_by_depth(ground),
+        batch_of(ground, record) if ground.web.pages >= 10 * BATCH_PAGES else None,
+    )
+
+
+def strategies(ground: Ground) -> dict[str, Outcome]:
     """Figure 5: one robot, an unbounded link."""
     names = ["optimal", "length", "depth", "random"]
     names += [f"{word}({size})" for word in ("batch", "partial") for size in ground.batches]
     names.append(f"flow({ground.batches[-1]})")
-    return {name: crawl(ground, name) for name in names}
+    return {name: crawl(ground, name)[1] for name in names}
 
 
-def more_robots(ground: Ground, first: dict[str, Timed]) -> dict[str, dict[int, Timed]]:
-    """Figure 6: Length and Depth with 1, 64 and 256 robots."""
-    return {
-        name: {
-            robots: first[name] if robots == 1 else crawl(ground, name, robots=robots) for robots in ROBOTS
-        }
-        for name in ("length", "depth")
-    }
-
-
-@dataclass(frozen=True)
-class SpeedUp:
-    """Against one robot on the widest link: over the whole crawl, and over its first tenth of the pages."""
-
-    whole: float
-    first_tenth: float
+def more_robots(
+    ground: Ground, alone: dict[str, SimResult]
+) -> tuple[dict[str, dict[int, SimResult]], Record]:
+    """Figure 6: Length and Depth with 1, 64 and 256 robots; and the record of Length with the most."""
+    by_name: dict[str, dict[int, SimResult]] = {}
+    for name in ("depth", "length"):
+        by_name[name] = {1: alone[name]}
+        for robots in ROBOTS[1:]:
+            record, outcome = crawl(ground, name, robots=robots)
+            by_name[name][robots] = outcome.result
+    return by_name, record
 
 
 def speed_ups(ground: Ground) -> dict[int, dict[int, SpeedUp]]:
     """Table 1, by bandwidth and robots."""
     lengths = {}
-    for bandwidth in BANDWIDTHS:
-        for robots in ROBOTS:
-            record = crawl(ground, "length", robots=robots, bandwidth=bandwidth).record
-            lengths[bandwidth, robots] = (record.seconds, float(record.ended_at[len(record.page) // 10]))
+    for bandwidth, robots in itertools.product(BANDWIDTHS, ROBOTS):
+        record, _ = crawl(ground, "length", robots=robots, bandwidth=bandwidth)
+        lengths[bandwidth, robots] = (record.seconds, float(record.ended_at[len(record.page) // 10]))
     whole, tenth = lengths[BANDWIDTHS[0], 1]
-    return {
-        bandwidth: {
-            robots: SpeedUp(whole / lengths[bandwidth, robots][0], tenth / lengths[bandwidth, robots][1])
-            for robots in ROBOTS
-        }
-        for bandwidth in BANDWIDTHS
-    }
+    table: dict[int, dict[int, SpeedUp]] = {}
+    for (bandwidth, robots), (whole_s, tenth_s) in lengths.items():
+        table.setdefault(bandwidth, {})[robots] = SpeedUp(whole / whole_s, tenth / tenth_s)
+    return table
 
 
-@dataclass(frozen=True)
-class BatchRun:
-    bandwidth: int
-    per_connection: int
-    hours: float
-    edges_h: Floats
-    robots: Floats
+def batch_of(ground: Ground, record: Record) -> Batch:
+    """Figure 7: one batch at small and large bandwidth, with one page and a hundred pages a connection."""
+    batch = middle_batch(ground, record)
+    runs = []
+    for bandwidth, per_connection in itertools.product((2_000, 20_000), (1, 100)):
+        record, _ = crawl(batch, "length", robots=256, bandwidth=bandwidth, per_connection=per_connection)
+        edges = np.linspace(0.0, record.seconds, 201)
+        robots = active_robots(record, edges).tolist()
+        hours = record.seconds / 3600
+        runs.append(BatchRun(bandwidth, per_connection, hours, (edges / 3600).tolist(), robots))
+    by_site = np.bincount(batch.web.site_of[batch.web.seeds])
+    return Batch(len(batch.web.seeds), int(by_site.max()), runs)
 
 
 def middle_batch(ground: Ground, record: Record) -> Ground:
-    """The best pages that are known and not fetched when a crawl is half done: one batch, without links."""
+    """The best pages that are known and not fetched when a crawl is half done, as a web without links."""
     web = ground.web
-    half = len(record.page) // 2
     is_fetched = np.zeros(web.pages, dtype=np.bool_)
-    is_fetched[record.page[:half]] = True
-    sources = np.repeat(is_fetched, np.diff(web.starts))
+    is_fetched[record.page[: len(record.page) // 2]] = True
     is_known = np.zeros(web.pages, dtype=np.bool_)
-    is_known[web.targets[sources]] = True
+    is_known[web.targets[np.repeat(is_fetched, np.diff(web.starts))]] = True
     is_known[web.seeds] = True
     waiting = np.flatnonzero(is_known & ~is_fetched)
-    size = min(BATCH_PAGES, len(waiting))
-    best = waiting[np.argsort(-ground.ranks[waiting], kind="stable")[:size]]
+    best = waiting[np.argsort(-ground.ranks[waiting], kind="stable")[:BATCH_PAGES]]
     batch = web.without_links(best.astype(np.int32))
     return Ground(f"{ground.label}, a batch", batch, ground.servers, ground.ranks, ())
 
 
-def batch_runs(batch: Ground, robots: int = 256) -> list[BatchRun]:
-    """Figure 7: one batch at small and large bandwidth, with one page and a hundred pages a connection."""
-    runs = []
-    for bandwidth in (2_000, 20_000):
-        for per_connection in (1, 100):
-            timed = crawl(batch, "length", robots=robots, bandwidth=bandwidth, per_connection=per_connection)
-            edges = np.linspace(0.0, timed.record.seconds, 201)
-            runs.append(
-                BatchRun(
-                    bandwidth,
-                    per_connection,
-                    timed.record.seconds / 3600,
-                    edges / 3600,
-                    active_robots(timed.record, edges),
-                )
-            )
-    return runs
-
-
-@dataclass(frozen=True)
-class RealCrawl:
-    """Figures 8 and 9: the crawl that the paper ran, by tenths of a day."""
-
-    days: Floats
-    pages_fraction: Floats
-    rank_fraction: Floats
-    mean_rank: Floats
-    """Of the pages fetched in each span, times the number of pages: 1 is the mean of the web."""
-
-
-def real_crawl(ground: Ground, robots: int = 1000) -> RealCrawl:
-    record = crawl(ground, "length", robots=robots).record
-    span_s = max(record.seconds / 80, 1.0)
-    edges = np.arange(0.0, record.seconds + span_s, span_s)
+def real_crawl(ground: Ground) -> RealCrawl:
+    """The paper's own crawl had a thousand robots."""
+    record, _ = crawl(ground, "length", robots=1000)
+    edges = np.linspace(0.0, record.seconds, 81)
     counts = np.searchsorted(record.ended_at, edges, side="right")
     gathered = np.concatenate(([0.0], np.cumsum(ground.ranks[record.page])))[counts]
     pages = ground.web.pages
-    fresh = np.maximum(np.diff(counts), 1)
-    return RealCrawl(edges / 86_400, counts / pages, gathered, np.diff(gathered) / fresh * pages)
+    mean = np.diff(gathered) / np.maximum(np.diff(counts), 1) * pages
+    return RealCrawl((edges / 86_400).tolist(), (counts / pages).tolist(), gathered.tolist(), mean.tolist())
 
 
-def rank_by_depth(ground: Ground) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Figure 10: depth (links from a home page), the mean rank of its pages times the number of all pages,
-    and how many there are."""
+def rank_by_depth(ground: Ground) -> RankByDepth:
     depth = depths(ground)
-    levels = np.arange(int(depth.max()) + 1)
-    counts = np.bincount(depth, minlength=len(levels))
-    sums = np.bincount(depth, weights=ground.ranks, minlength=len(levels))
-    return levels, sums / np.maximum(counts, 1) * ground.web.pages, counts
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Length and Depth with one robot on a made-up web whose links are drawn otherwise."""
-
-    spec: SyntheticSpec
-    length: float
-    depth: float
-    home_rank: float
-
-
-def trials(pages: int = 200_000) -> list[Trial]:
-    """What decides between Length and Depth: how links favour home pages and large sites."""
-    found = []
-    for attraction, home, upward in itertools.product((0.5, 1.0), (0.6, 0.1), (0.4, 0.0)):
-        for seed in (SEED, SEED + 1):
-            spec = SyntheticSpec(
-                pages=pages,
-                sites=round(pages / 70),
-                attraction=attraction,
-                home=home,
-                upward=upward,
-                seed=seed,
-            )
-            ground = ground_of("trial", make_web(spec), ())
-            areas = {name: crawl(ground, name).result.pagerank_auc for name in ("length", "depth")}
-            home_rank = float(ground.ranks[ground.web.seeds].mean() * pages)
-            found.append(Trial(spec, areas["length"], areas["depth"], home_rank))
-    return found
+    counts = np.bincount(depth)
+    sums = np.bincount(depth, weights=ground.ranks)
+    mean = sums / np.maximum(counts, 1) * ground.web.pages
+    return RankByDepth(mean.tolist(), counts.tolist())
 
 
 def depths(ground: Ground) -> NDArray[np.int64]:
@@ -216,10 +155,23 @@ def depths(ground: Ground) -> NDArray[np.int64]:
     level = 0
     while len(coming):
         level += 1
-        total = int(degree[coming].sum())
-        before = np.concatenate(([0], np.cumsum(degree[coming])))[:-1]
-        offsets = np.repeat(web.starts[coming] - before, degree[coming])
-        found = np.unique(web.targets[offsets + np.arange(total)]) if total else np.zeros(0, dtype=np.int64)
-        coming = found[depth[found] < 0].astype(np.int64)
+        before = np.concatenate(([0], np.cumsum(degree[coming])))
+        offsets = np.repeat(web.starts[coming] - before[:-1], degree[coming])
+        found = np.unique(web.targets[offsets + np.arange(before[-1])]).astype(np.int64)
+        coming = found[depth[found] < 0]
         depth[coming] = level
     return depth
+
+
+def trials(pages: int = 200_000) -> list[Trial]:
+    """What decides between Length and Depth: how links favour home pages and large sites."""
+    found = []
+    for attraction, home, upward in itertools.product((0.5, 1.0), (0.6, 0.1), (0.4, 0.0)):
+        for seed in (SEED, SEED + 1):
+            drawn = {"attraction": attraction, "home": home, "upward": upward, "seed": seed}
+            spec = SyntheticSpec(pages=pages, sites=round(pages / 70), **drawn)
+            ground = ground_of("trial", make_web(spec), ())
+            areas = {name: crawl(ground, name)[1].result.pagerank_auc for name in ("length", "depth")}
+            home_rank = float(ground.ranks[ground.web.seeds].mean() * pages)
+            found.append(Trial(spec, areas["length"], areas["depth"], home_rank))
+    return found

@@ -9,8 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .runs import BANDWIDTHS, BatchRun, RealCrawl, SpeedUp, Timed, Trial
-from .webs import Ground
+from headway.report.sim_result import SimResult
+
+from .findings import Findings, OnWeb, Outcome, Trial
+from .runs import BANDWIDTHS
 
 Floats = NDArray[np.float64]
 NEAR = 0.01
@@ -28,8 +30,24 @@ class Claim(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def on_site_sizes(ground: Ground) -> Iterator[Claim]:
-    sizes = np.sort(ground.web.site_sizes())[::-1]
+def on_all(findings: Findings) -> list[Claim]:
+    claims = list(on_trials(findings.trials))
+    for web in findings.webs:
+        for judge in (
+            on_site_sizes,
+            on_strategies,
+            on_robots,
+            on_speed_ups,
+            on_batch,
+            on_real_crawl,
+            on_depth,
+        ):
+            claims += judge(web)
+    return claims
+
+
+def on_site_sizes(ground: OnWeb) -> Iterator[Claim]:
+    sizes = np.array(ground.site_sizes)
     tenth = sizes[: max(1, len(sizes) // 10)].sum() / sizes.sum()
     ranks = np.arange(1, len(sizes) + 1)
     middle = slice(len(sizes) // 100, max(len(sizes) // 2, 3))
@@ -44,7 +62,8 @@ def on_site_sizes(ground: Ground) -> Iterator[Claim]:
     )
 
 
-def on_strategies(ground: Ground, runs: dict[str, Timed]) -> Iterator[Claim]:
+def on_strategies(ground: OnWeb) -> Iterator[Claim]:
+    runs = ground.strategies
     area = {name: run.result.pagerank_auc for name, run in runs.items()}
     batches = [name for name in runs if name.startswith("batch")]
     partials = [name for name in runs if name.startswith("partial")]
@@ -61,7 +80,7 @@ def on_strategies(ground: Ground, runs: dict[str, Timed]) -> Iterator[Claim]:
         f"{partial} {area[partial]:.3f}, {worst} {area[worst]:.3f}, random {area['random']:.3f}",
         abs(area[partial] - area["random"]) < 0.05,
     )
-    curves = {name: _curve(run) for name, run in runs.items()}
+    curves = {name: _curve(run.result) for name, run in runs.items()}
     rivals = np.max([curve for name, curve in curves.items() if name != "optimal"], axis=0)
     early = GRID <= 0.5
     lead = (curves["optimal"] - rivals)[early]
@@ -84,7 +103,7 @@ def on_strategies(ground: Ground, runs: dict[str, Timed]) -> Iterator[Claim]:
     )
 
 
-def _overtaken(ground: Ground, runs: dict[str, Timed], curves: dict[str, Floats]) -> Claim:
+def _overtaken(ground: OnWeb, runs: dict[str, Outcome], curves: dict[str, Floats]) -> Claim:
     late = (GRID > 0.75) & (GRID < 1.0)
     ahead = {
         name: float((curve - curves["optimal"])[late].max())
@@ -92,8 +111,8 @@ def _overtaken(ground: Ground, runs: dict[str, Timed], curves: dict[str, Floats]
         if name not in {"optimal", "random"}
     }
     name = max(ahead, key=ahead.__getitem__)
-    slowest = max(runs.values(), key=lambda run: run.record.seconds).result.strategy
-    times = {key: runs[key].record.seconds / runs["length"].record.seconds for key in ("optimal",)}
+    slowest = max(runs.values(), key=lambda run: run.result.seconds).result.strategy
+    times = {key: runs[key].result.seconds / runs["length"].result.seconds for key in ("optimal",)}
     found = (
         f"beyond 75% of the pages {name} is {ahead[name]:+.3f} ahead of optimal; "
         f"optimal takes {times['optimal']:.2f} times as long as length (slowest: {slowest})"
@@ -109,7 +128,8 @@ def _overtaken(ground: Ground, runs: dict[str, Timed], curves: dict[str, Floats]
     return Claim("5", "Optimal is overtaken at high coverage", ground.label, found, ahead[name] > 0.002, why)
 
 
-def on_robots(ground: Ground, runs: dict[str, dict[int, Timed]]) -> Iterator[Claim]:
+def on_robots(ground: OnWeb) -> Iterator[Claim]:
+    runs = ground.robots
     spread = {
         name: max(float(np.abs(_curve(run) - _curve(by_robots[1])).max()) for run in by_robots.values())
         for name, by_robots in runs.items()
@@ -122,14 +142,15 @@ def on_robots(ground: Ground, runs: dict[str, dict[int, Timed]]) -> Iterator[Cla
         found,
         None if abs(spread["length"] - spread["depth"]) < 0.005 else spread["length"] < spread["depth"],
     )
-    areas = {robots: run.result.pagerank_auc for robots, run in runs["depth"].items()}
+    areas = {robots: run.pagerank_auc for robots, run in runs["depth"].items()}
     found = ", ".join(f"r = {robots}: {area:.3f}" for robots, area in areas.items())
     yield Claim("6", "Depth improves as robots are added", ground.label, found, areas[256] > areas[1] - 1e-9)
 
 
-def on_speed_ups(ground: Ground, table: dict[int, dict[int, SpeedUp]]) -> Iterator[Claim]:
+def on_speed_ups(ground: OnWeb) -> Iterator[Claim]:
+    table = ground.speed_ups
     top, bottom = table[BANDWIDTHS[0]], table[BANDWIDTHS[-1]]
-    largest = int(ground.web.site_sizes().max())
+    largest = ground.site_sizes[0]
     days = largest * 15 / 86_400
     yield Claim(
         "table 1",
@@ -189,17 +210,20 @@ def on_trials(trials: Sequence[Trial]) -> Iterator[Claim]:
     )
 
 
-def on_batch(ground: Ground, runs: Sequence[BatchRun], batch: Ground) -> Iterator[Claim]:
-    sites = np.bincount(batch.web.site_of[batch.web.seeds])
-    hours = {(run.bandwidth, run.per_connection): run.hours for run in runs}
+def on_batch(ground: OnWeb) -> Iterator[Claim]:
+    batch = ground.batch
+    if batch is None:
+        return
+    hours = {(run.bandwidth, run.per_connection): run.hours for run in batch.runs}
     small, large = hours[2_000, 100] / hours[2_000, 1], hours[20_000, 100] / hours[20_000, 1]
-    largest = f"{sites.max():,} of {sites.sum():,} pages are on the largest site"
+    idle = float((np.array(batch.run(20_000, 1).robots) < 128).mean())
+    largest = f"{batch.largest_site:,} of {batch.pages:,} pages are on the largest site"
     yield Claim(
         "7",
         "At k = 1 robots fall idle as sites run dry",
         ground.label,
-        f"{_idle(runs, 20_000, 1):.0%} of the time at 20 KB/s fewer than half are active; {largest}",
-        _idle(runs, 20_000, 1) > 0.25,
+        f"{idle:.0%} of the time at 20 KB/s fewer than half are active; {largest}",
+        idle > 0.25,
     )
     yield Claim(
         "7",
@@ -220,12 +244,8 @@ def on_batch(ground: Ground, runs: Sequence[BatchRun], batch: Ground) -> Iterato
     )
 
 
-def _idle(runs: Sequence[BatchRun], bandwidth: int, per_connection: int) -> float:
-    run = next(run for run in runs if (run.bandwidth, run.per_connection) == (bandwidth, per_connection))
-    return float((run.robots < 128).mean())
-
-
-def on_real_crawl(ground: Ground, run: RealCrawl) -> Iterator[Claim]:
+def on_real_crawl(ground: OnWeb) -> Iterator[Claim]:
+    run, mean_rank = ground.real, np.array(ground.real.mean_rank)
     for pages, rank in ((0.5, 0.8), (0.8, 0.95)):
         at = float(np.interp(pages, run.pages_fraction, run.rank_fraction))
         when = float(np.interp(pages, run.pages_fraction, run.days))
@@ -239,8 +259,8 @@ def on_real_crawl(ground: Ground, run: RealCrawl) -> Iterator[Claim]:
             at >= rank - 0.05,
             "" if at >= rank - 0.05 else "the ranks of this web are less uneven than those of the paper's",
         )
-    third = max(1, len(run.mean_rank) // 4)
-    first, later = float(run.mean_rank[:third].mean()), float(run.mean_rank[third:].mean())
+    third = max(1, len(mean_rank) // 4)
+    first, later = float(mean_rank[:third].mean()), float(mean_rank[third:].mean())
     yield Claim(
         "9",
         "The mean PageRank of what is fetched falls steeply in the first days",
@@ -250,9 +270,9 @@ def on_real_crawl(ground: Ground, run: RealCrawl) -> Iterator[Claim]:
     )
 
 
-def on_depth(
-    ground: Ground, levels: NDArray[np.int64], means: Floats, counts: NDArray[np.int64]
-) -> Iterator[Claim]:
+def on_depth(ground: OnWeb) -> Iterator[Claim]:
+    means, counts = np.array(ground.depth.mean_rank), np.array(ground.depth.pages)
+    levels = np.arange(len(means))
     top = ", ".join(f"{level}: {mean:.2f}" for level, mean in list(zip(levels, means, strict=True))[:6])
     enough = counts >= max(5, counts.sum() // 5000)
     falling = means[1] > means[3] if len(means) > 3 else means[0] > means[-1]
@@ -311,14 +331,14 @@ def _order(figure: str) -> float:
     return 6.5 if figure == "table 1" else float(figure)
 
 
-def _more(ground: Ground, figure: str, text: str, area: dict[str, float], one: str, other: str) -> Claim:
+def _more(ground: OnWeb, figure: str, text: str, area: dict[str, float], one: str, other: str) -> Claim:
     difference = area[one] - area[other]
     found = f"area {area[one]:.3f} ({one}) against {area[other]:.3f} ({other})"
     return Claim(figure, text, ground.label, found, None if abs(difference) < NEAR / 5 else difference > 0)
 
 
-def _curve(run: Timed) -> Floats:
-    return np.interp(GRID, *np.array(run.result.pagerank_curve).T)
+def _curve(result: SimResult) -> Floats:
+    return np.interp(GRID, *np.array(result.pagerank_curve).T)
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:
