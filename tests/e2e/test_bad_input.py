@@ -206,7 +206,7 @@ def test_an_archive_that_lost_bytes_is_noticed_before_more_is_written(run: Path,
 
 
 def test_a_folder_in_use_is_refused_and_the_crawl_in_it_goes_on(served: Served, tmp_path: Path) -> None:
-    slow = [*HEADWAY, "crawl", *served.urls, "--allow-private", "--interval", "200ms", "-q", "-o", "run"]
+    slow = [*HEADWAY, "crawl", *served.urls, "--allow-private", "--interval", "3s", "-q", "-o", "run"]
     with subprocess.Popen(slow, cwd=tmp_path) as first:
         wait_for(lambda: has_pages(tmp_path / "run"))
         done = headway("crawl", *served.urls, "--allow-private", "-o", "run", cwd=tmp_path)
@@ -465,7 +465,7 @@ def test_no_color_is_respected(served: Served, tmp_path: Path) -> None:
 
 
 def test_a_terminal_that_hangs_up_lets_the_crawl_drain(served: Served, tmp_path: Path) -> None:
-    words = ["crawl", *served.urls, "--allow-private", "--interval", "300ms"]
+    words = ["crawl", *served.urls, "--allow-private", "--interval", "3s"]
     with terminal(words, 80, 24, tmp_path, {}) as (pid, master):
         wait_for(lambda: has_pages(tmp_path / "run"))
         read_some(master)
@@ -537,3 +537,23 @@ def wait_for(condition: Callable[[], bool], patience_s: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < limit_at, "waited in vain"
         time.sleep(0.02)
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", [b"we?ird #1 %41", b"two\nlines", b"\xff\xfe", "b\N{JACK-O-LANTERN}".encode()]
+)
+def test_a_folder_may_have_any_name_on_any_terminal(name: bytes, finished_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished_run, tmp_path / os.fsdecode(name)))
+    for words in (["status", str(run)], ["status", str(run), "--json"]):
+        done = subprocess.run(
+            [*HEADWAY, *words],
+            check=False,
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert str(tmp_path).encode() in done.stdout

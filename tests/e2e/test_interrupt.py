@@ -149,7 +149,7 @@ def test_a_missed_deadline_exits_with_3_also_when_asked_again(served: Served, tm
 def test_a_crawl_whose_deadline_has_passed_meanwhile_can_still_be_taken_up(
     served: Served, tmp_path: Path
 ) -> None:
-    due = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
+    due = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
     job, run = write_job(tmp_path, *served.urls, deadline=due.isoformat()), tmp_path / "run"
     with start(job, run, "-q") as child:
         wait_for(lambda: len(urls_of(run)) >= 1)

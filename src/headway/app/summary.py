@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -80,7 +81,7 @@ def summarise(folder: Path) -> Summary:
         if outcome.state == "failed":
             errors[outcome.kind] += outcome.count
     return Summary(
-        str(folder),
+        os.fsencode(folder).decode("utf-8", "replace"),  # a file's name may be no text at all
         started_at,
         last_at - started_at,
         totals.done,

@@ -14,7 +14,7 @@ import msgspec
 from headway.app.crawling import CrawlRun, WallClock
 from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
-from headway.cli.log import Log, log_options
+from headway.cli.log import Log, log_options, printable
 from headway.cli.progress import Progress
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
@@ -100,7 +100,7 @@ def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, log: Lo
     log.detail(
         "start",
         f"{len(job.sites)} sites, strategy {job.strategy}, into {out}",
-        {"sites": len(job.sites), "strategy": job.strategy, "run": str(out)},
+        {"sites": len(job.sites), "strategy": job.strategy, "run": printable(str(out))},
     )
     return run_job(job, out, log, as_json=as_json)
 

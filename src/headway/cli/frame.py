@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,9 @@ def headway() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run a command and exit with headway's codes, with one clear line instead of a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name of any alphabet, on a terminal of any age
     try:
         code: Any = headway.main(args, standalone_mode=False)
     except click.Abort:

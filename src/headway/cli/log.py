@@ -75,7 +75,13 @@ class Log:
         try:
             if self.as_json:
                 at = iso_utc(Instant(time.time()))
-                line = {"at": at, "level": level, "event": event, "message": message, **(facts or {})}
+                line = {
+                    "at": at,
+                    "level": level,
+                    "event": event,
+                    "message": printable(message),
+                    **(facts or {}),
+                }
                 self.console.file.write(msgspec.json.encode(line).decode() + "\n")
                 self.console.file.flush()
             else:
