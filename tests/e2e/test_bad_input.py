@@ -300,7 +300,7 @@ def test_a_full_disk_exits_with_5_and_after_making_room_the_same_pages_are_had(
     disk.mkdir()
     program = f"""
         set -eu
-        mount -t tmpfs -o size=400k none {disk}
+        mount -t tmpfs -o size=280k none {disk}
         set +e
         {sys.executable} -m headway crawl {job} -o {disk}/run -q
         echo "code $?"
