@@ -152,6 +152,8 @@ def test_one_seed_that_cannot_be_had_does_not_keep_the_others_from_being_crawled
     assert done.returncode == 0, done.stderr
     verdicts = {site["site"] + "/": site["verdict"] for site in json.loads(done.stdout)["sites"]}
     assert verdicts == {dead: "unreachable", **dict.fromkeys(served.urls, "done")}
+    timed = headway("crawl", tmp_path / "job.toml", "--deadline", "1h", "-o", "timed", cwd=tmp_path)
+    assert timed.returncode == 3, "a site with a deadline gave nothing, and all was called well"
 
 
 # -- the run folder ---------------------------------------------------------------------------------------
@@ -203,6 +205,20 @@ def test_an_archive_that_lost_bytes_is_noticed_before_more_is_written(run: Path,
     os.truncate(archive, archive.stat().st_size - 10)
     done = headway("crawl", "http://127.0.0.1:1/", "-o", run, cwd=tmp_path)
     refused(done, 5, archive.name, "10 bytes are missing", "from a copy")
+
+
+def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(run: Path, tmp_path: Path) -> None:
+    before = (run / "pages.jsonl").read_bytes()
+    done = headway("crawl", "http://other.example/", "-o", run, cwd=tmp_path)
+    refused(done, 1, str(run), "a crawl of other sites (http://127.0.0.1:", "--out")
+    assert json.loads(headway("status", run, "--json", cwd=tmp_path).stdout)["waiting"] == 0
+    assert (run / "pages.jsonl").read_bytes() == before
+
+
+def test_a_crawl_that_is_taken_up_says_so(served: Served, run: Path, tmp_path: Path) -> None:
+    done = headway("crawl", *served.urls, "--allow-private", "-o", run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"ago: {len(pages_of(run))} pages done, 0 waiting" in done.stderr
 
 
 def test_a_folder_in_use_is_refused_and_the_crawl_in_it_goes_on(served: Served, tmp_path: Path) -> None:
@@ -298,9 +314,10 @@ def test_a_full_disk_exits_with_5_and_after_making_room_the_same_pages_are_had(
     job = job_file(tmp_path, *served.urls)
     disk = tmp_path / "disk"
     disk.mkdir()
+    too_small = sum(path.stat().st_size for path in finished_run.rglob("*") if path.is_file()) * 9 // 10
     program = f"""
         set -eu
-        mount -t tmpfs -o size=280k none {disk}
+        mount -t tmpfs -o size={too_small} none {disk}
         set +e
         {sys.executable} -m headway crawl {job} -o {disk}/run -q
         echo "code $?"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from headway.crawl.bound import LinkBound
 from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.crawl.steward import Steward
+from headway.errors import HeadwayError
 from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
@@ -88,7 +90,11 @@ class CrawlRun:
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
-        self.crawl = build_machine(job, quotas_so_far(now, job, folder))
+        with ExitStack() as opened:
+            opened.callback(self.folder.close)
+            _check_is_same_crawl(snapshot, job, folder)
+            self.crawl = build_machine(job, quotas_so_far(now, job, folder))
+            opened.pop_all()
         self._collector = WebCollector(
             self._fetcher,
             self.folder.archive,
@@ -237,6 +243,16 @@ def _without_password(job: Job) -> dict[str, Any]:
         scheme, _, rest = proxy.partition("://")
         tables["crawl"]["proxy"] = f"{scheme}://{rest.rpartition('@')[2]}"
     return tables
+
+
+def _check_is_same_crawl(snapshot: Snapshot | None, job: Job, folder: Path) -> None:
+    """A job may grow or shrink from run to run; with no site in common it is another one."""
+    known = {task.site for task in snapshot.tasks} if snapshot is not None else set()
+    if known and known.isdisjoint(wish.site for wish in job.sites):
+        raise HeadwayError(
+            f"{folder} holds a crawl of other sites ({min(known)}{' and others' if len(known) > 1 else ''}); "
+            "give another folder with --out"
+        )
 
 
 def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:

@@ -50,6 +50,7 @@ class Summary(msgspec.Struct, frozen=True):
     """The highest sample over the bound that held then, as a share of it; below zero when all were under."""
     sites: tuple[SiteResult, ...]
     missed: int
+    """Deadlines, those of unreachable sites among them."""
     errors: Mapping[str, int]
     first_problem: str | None
 
@@ -90,7 +91,7 @@ def summarise(folder: Path) -> Summary:
         totals.wire_bytes,
         *use,
         sites,
-        sum(site.verdict == "missed" for site in sites),
+        sum(_is_missed(site) for site in sites),
         dict(errors.most_common()),
         problem,
     )
@@ -117,6 +118,11 @@ def _site_result(row: SiteRow, started_at: float, last_at: float) -> SiteResult:
         row.waiting,
         row.wire_bytes,
     )
+
+
+def _is_missed(site: SiteResult) -> bool:
+    """A site of which nothing could be had by its deadline has missed it too."""
+    return site.verdict == "missed" or (site.verdict == "unreachable" and site.deadline_s is not None)
 
 
 def _use_of_link(samples: Sequence[Sample]) -> tuple[float | None, float, float, float | None, float | None]:

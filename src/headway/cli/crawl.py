@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,7 +161,9 @@ def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
 def run_job(job: Job, out: Path, log: Log, *, as_json: bool = False) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
+    _allow_many_files()
     run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(_tell, log))
+    _tell_of_earlier_runs(log, run)
     with Progress(log, run.view) as progress:
         asyncio.run(_run(run, progress, log))
     summary = summarise(out)
@@ -169,6 +173,26 @@ def run_job(job: Job, out: Path, log: Log, *, as_json: bool = False) -> int:
         elif not log.is_quiet:
             print_summary(stdout(is_literal=True), summary)
     return exit_code_of(summary, interrupted=run.interrupted)
+
+
+def _allow_many_files() -> None:
+    """As many as the system lets us: each connection is a file."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _tell_of_earlier_runs(log: Log, run: CrawlRun) -> None:
+    snapshot = run.folder.snapshot
+    if snapshot is None:
+        return
+    done, waiting = sum(record.done for record in snapshot.sites), len(snapshot.waiting)
+    ago_s = WallClock().now() - snapshot.started_at
+    log.say(
+        "taken-up",
+        f"taking up the crawl begun {format_duration(ago_s)} ago: {done} pages done, {waiting} waiting",
+        {"started_at": snapshot.started_at, "done": done, "waiting": waiting},
+    )
 
 
 def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
