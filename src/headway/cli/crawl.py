@@ -217,9 +217,12 @@ async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
             log.say("draining", "finishing what is under way; interrupt again to stop at once")
             run.drain()
 
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # under nohup, a hang-up is none of our business
-            loop.add_signal_handler(signum, interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, interrupt)
+    if (
+        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    ):  # under nohup, a hang-up is none of our business
+        loop.add_signal_handler(signal.SIGHUP, interrupt)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
 
 
