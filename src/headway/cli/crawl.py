@@ -221,7 +221,7 @@ async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
         loop.add_signal_handler(signum, interrupt)
     if (
         signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    ):  # under nohup, a hang-up is none of our business
+    ):  # nohup wants us to go on
         loop.add_signal_handler(signal.SIGHUP, interrupt)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
 
