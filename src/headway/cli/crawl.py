@@ -219,9 +219,7 @@ async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupt)
-    if (
-        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    ):  # nohup wants us to go on
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup wants us to go on
         loop.add_signal_handler(signal.SIGHUP, interrupt)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
 
