@@ -32,7 +32,7 @@ from headway.policy.timetable import Entry, Timetable
 from headway.sim.judge import judge
 from headway.sim.kernel import simulate
 from headway.sim.record import Record, active_robots, area_under, bandwidth_used, rank_curve
-from headway.sim.recorded import web_of_run
+from headway.sim.recorded import ranks_of_run, web_of_run
 from headway.sim.run import EVERYTHING, run_crawl, run_machine, seed_pages
 from headway.sim.setup import Setup
 from headway.sim.trouble import ERROR_PAGE_BYTES, Trouble
@@ -164,6 +164,9 @@ def test_the_web_of_a_run_is_the_web_that_was_crawled(tmp_path: Path) -> None:
     length_s = servers.connect_s + servers.answer_s + 1000 / servers.rate_bytes_per_s
     assert (length_s > 1.0).all()
     assert run_crawl(again, servers, Setup()).fetched == 4
+    ranks = ranks_of_run(tmp_path)
+    expected = dict(enumerate(pagerank(web.starts, web.targets).tolist()))
+    assert ranks == pytest.approx(expected, abs=1e-8)
 
 
 def test_a_run_that_has_fetched_nothing_has_no_web(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import HeadwayError
+from headway.model.page import PageKey, Site
+from headway.policy.pagerank import pagerank
 from headway.sim.web import Numbers, Servers, Web
 from headway.store import rows, schema
 from headway.store.failures import clear_errors
@@ -27,27 +30,13 @@ _FASTEST_BYTES_PER_S = 1e9
 
 
 def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers]:
-    database = path / DATABASE if path.is_dir() else path
-    connection = schema.open_for_reading(database)
-    try:
-        with clear_errors(database):
-            answers = connection.execute(_ANSWERED).fetchall()
-    finally:
-        connection.close()
-    # A page that was asked for again counts as it was the last time.
-    last = {(site, key): row for site, key, *row in answers}
-    if not last:
-        raise HeadwayError(f"{path}: the run has fetched nothing yet, so there is no web to simulate")
-    number = {key: place for place, (_, key) in enumerate(last)}
+    last = _last_answers(path)
+    starts, targets = _links(last)
     sites = list(dict.fromkeys(site for site, _ in last))
     site_number = {site: place for place, site in enumerate(sites)}
     site_of = np.array([site_number[site] for site, _ in last], dtype=np.int32)
-    links = [_row(blob, number, own) for own, (_, _, _, blob) in enumerate(last.values())]
-    starts = np.zeros(len(last) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in links], out=starts[1:])
-    targets = np.array([target for row in links for target in row], dtype=np.int32)
-    sizes = np.array([wire_bytes for _, wire_bytes, _, _ in last.values()], dtype=np.int64)
-    lengths_s = np.array([duration_s for _, _, duration_s, _ in last.values()], dtype=np.float64)
+    sizes = np.array([answer.wire_bytes for answer in last.values()], dtype=np.int64)
+    lengths_s = np.array([answer.duration_s for answer in last.values()], dtype=np.float64)
     web = Web(
         f"{path.resolve().name} (recorded)",
         starts,
@@ -56,9 +45,49 @@ def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers]:
         np.maximum(sizes, 1),
         sites,
         _beginnings(starts, targets),
-        [rows.url_of(path_, site) for (site, _), (path_, *_) in last.items()],
+        [rows.url_of(answer.path, site) for (site, _), answer in last.items()],
     )
     return web, fit_servers(site_of, sizes, lengths_s, len(sites), seed)
+
+
+def ranks_of_run(path: Path) -> dict[PageKey, float]:
+    """The PageRank of every page that a run fetched: for its report, and for the ordering "optimal"."""
+    last = _last_answers(path)
+    ranks = pagerank(*_links(last)).tolist()
+    return {key: rank for (_, key), rank in zip(last, ranks, strict=True)}
+
+
+class _Answer(NamedTuple):
+    path: str
+    wire_bytes: int
+    duration_s: float
+    links: bytes | None
+
+
+def _last_answers(path: Path) -> dict[tuple[Site, PageKey], _Answer]:
+    """A page that was asked for again counts as it was the last time."""
+    database = path / DATABASE if path.is_dir() else path
+    connection = schema.open_for_reading(database)
+    try:
+        with clear_errors(database):
+            last = {(site, key): _Answer(*row) for site, key, *row in connection.execute(_ANSWERED)}
+    finally:
+        connection.close()
+    if not last:
+        raise HeadwayError(f"{path}: the run has fetched nothing yet, so there is no web in it")
+    return last
+
+
+def _links(last: dict[tuple[Site, PageKey], _Answer]) -> tuple[NDArray[np.int64], Numbers]:
+    """The links among the pages, in rows; one to itself does not count."""
+    number = {key: place for place, (_, key) in enumerate(last)}
+    links = []
+    for own, answer in enumerate(last.values()):
+        keys = np.frombuffer(answer.links, dtype="<i8").tolist() if answer.links else []
+        links.append(sorted({number[key] for key in keys if key in number} - {own}))
+    starts = np.zeros(len(last) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in links], out=starts[1:])
+    return starts, np.array([target for row in links for target in row], dtype=np.int32)
 
 
 def fit_servers(
@@ -88,12 +117,6 @@ def fit_servers(
             latency_s[site] = max(0.0, float(length_s.mean() - slope * size.mean()))
     rate = np.clip(rate, 1.0, _FASTEST_BYTES_PER_S)
     return Servers(latency_s / 2, latency_s / 2, rate)
-
-
-def _row(blob: bytes | None, number: dict[int, int], own: int) -> list[int]:
-    keys = np.frombuffer(blob, dtype="<i8").tolist() if blob else []
-    known = {number[key] for key in keys if key in number}
-    return sorted(known - {own})
 
 
 def _beginnings(starts: NDArray[np.int64], targets: Numbers) -> Numbers:
