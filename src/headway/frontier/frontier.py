@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from headway.frontier.room import Room, Waiting
+from headway.frontier.line import Waiting
+from headway.frontier.room import Room
 from headway.frontier.shifting import ShiftingRoom
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering

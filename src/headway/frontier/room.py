@@ -10,20 +10,13 @@ Only WAITING pages are in a room; the machine holds the leased ones.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
 
-from headway.model.page import Page, Site
+from headway.frontier.line import Line, Waiting
+from headway.model.page import Site
 from headway.policy.ordering.base import Key
 from headway.units import FOREVER, Instant
 
-
-class Waiting(NamedTuple):
-    """A page in line. Compared from the left, so the serial decides ties and pages are never compared."""
-
-    key: Key
-    serial: int
-    page: Page
-    attempt: int
+__all__ = ["Room", "Waiting"]
 
 
 class Room:
@@ -31,10 +24,12 @@ class Room:
         self.site = site
         self.free_at = Instant(0.0)
         self.busy = False
+        self.rests = False
+        """Until `free_at`, whatever else comes in: no page can make the site ready any sooner."""
         self.version = 0
         """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
         self.waiting = 0
-        self._line: list[Waiting] = []
+        self._line = Line()
         self._later: list[tuple[Instant, Waiting]] = []
 
     @property
@@ -48,23 +43,23 @@ class Room:
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
         self.waiting += 1
         if not_before is None:
-            heappush(self._line, waiting)
+            self._line.push(waiting)
         else:
             heappush(self._later, (not_before, waiting))
 
     def admit_due(self, now: Instant) -> None:
         """Let pages whose penalty is over back into line."""
         while self._later and self._later[0][0] <= now:
-            heappush(self._line, heappop(self._later)[1])
+            self._line.push(heappop(self._later)[1])
 
     def take(self) -> Waiting:
         self.waiting -= 1
-        return heappop(self._line)
+        return self._line.pop()
 
     def take_all(self) -> list[Waiting]:
         """Empty the room, in order."""
-        everyone = sorted(self._line) + [waiting for _, waiting in sorted(self._later)]
-        self._line, self._later = [], []
+        everyone = self._line.pop_all() + [waiting for _, waiting in sorted(self._later)]
+        self._later = []
         self.waiting = 0
         return everyone
 
@@ -79,4 +74,4 @@ class Room:
         return self.free_at if self._line else max(self.free_at, self._later[0][0])
 
     def _first(self) -> Waiting:
-        return self._line[0] if self._line else self._later[0][1]
+        return self._line.first() if self._line else self._later[0][1]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from headway.frontier.room import Room, Waiting
+from headway.frontier.line import Waiting
+from headway.frontier.room import Room
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import HELD, Key
 from headway.units import FOREVER, Instant
@@ -20,20 +21,31 @@ class ShiftingRoom(Room):
         super().__init__(site)
         self._current: dict[PageKey, Waiting] = {}
         """The one entry of each page that counts."""
+        self._entries: list[Waiting] = []
+        """A heap of those that are in line, and of entries that are void."""
 
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
+        self.waiting += 1
         self._current[waiting.page.key] = waiting
-        super().put(waiting, not_before)
+        if not_before is None:
+            heappush(self._entries, waiting)
+        else:
+            heappush(self._later, (not_before, waiting))
+
+    def admit_due(self, now: Instant) -> None:
+        while self._later and self._later[0][0] <= now:
+            heappush(self._entries, heappop(self._later)[1])
 
     def take(self) -> Waiting:
         self._pass_over_void()
-        waiting = super().take()
+        waiting = heappop(self._entries)
         del self._current[waiting.page.key]
+        self.waiting -= 1
         return waiting
 
     def take_all(self) -> list[Waiting]:
         everyone = sorted(self._current.values())
-        self._line, self._later = [], []
+        self._entries, self._later = [], []
         self.waiting = 0
         self._current.clear()
         return everyone
@@ -53,7 +65,7 @@ class ShiftingRoom(Room):
                 self._later[place] = (not_before, after)
                 heapify(self._later)
                 return True
-        heappush(self._line, after)
+        heappush(self._entries, after)
         return True
 
     def change_keys(self, page_key: Callable[[Page], Key]) -> None:
@@ -63,8 +75,8 @@ class ShiftingRoom(Room):
             page: waiting._replace(key=page_key(waiting.page)) for page, waiting in self._current.items()
         }
         self._later = [(not_before, self._current[waiting.page.key]) for not_before, waiting in self._later]
-        self._line = [waiting for page, waiting in self._current.items() if page not in later]
-        heapify(self._line)
+        self._entries = [waiting for page, waiting in self._current.items() if page not in later]
+        heapify(self._entries)
         heapify(self._later)
 
     @property
@@ -75,16 +87,16 @@ class ShiftingRoom(Room):
         if self.busy or not self._current:
             return FOREVER
         self._pass_over_void()
-        if self._line and self._line[0].key < HELD:
+        if self._entries and self._entries[0].key < HELD:
             return self.free_at
         coming = [at for at, waiting in self._later if waiting.key < HELD]
         return max(self.free_at, min(coming)) if coming else FOREVER
 
     def _first(self) -> Waiting:
         self._pass_over_void()
-        return super()._first()
+        return self._entries[0] if self._entries else self._later[0][1]
 
     def _pass_over_void(self) -> None:
-        line, current = self._line, self._current
-        while line and current.get(line[0].page.key) is not line[0]:
-            heappop(line)
+        entries, current = self._entries, self._current
+        while entries and current.get(entries[0].page.key) is not entries[0]:
+            heappop(entries)
