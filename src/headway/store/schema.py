@@ -16,7 +16,7 @@ from pathlib import Path
 from headway.errors import StoreError
 from headway.store.failures import clear_errors
 
-VERSION = 1
+VERSION = 2
 _APPLICATION_ID = 0x68647779
 """`hdwy`, by which `file` and we know the database as ours."""
 
