@@ -72,8 +72,17 @@ class Frontier:
             heappop(ready)
         return None
 
+    def next_sites(self, now: Instant, most: int) -> list[Room]:
+        """The first few of the free sites, in the order in which `next_site` would name them."""
+        chosen: list[tuple[Key, int, int, Room]] = []
+        while len(chosen) < most and self.next_site(now) is not None:
+            chosen.append(heappop(self._ready))
+        for entry in chosen:
+            heappush(self._ready, entry)
+        return [entry[3] for entry in chosen]
+
     def take(self, room: Room) -> Waiting:
-        """The next page of a site that `next_site` named."""
+        """The next page of a site that `next_site` or `next_sites` named."""
         self.waiting -= 1
         self._changed[room.site] = room
         waiting = room.take()

@@ -25,7 +25,7 @@ class Admission(Generic[Id]):
             raise ValueError(f"the queue must be searched to a depth of 1 at least, not {max_depth}")
         self.bound_bytes_per_s = bound_bytes_per_s
         """May be changed at any time; what is under way goes on."""
-        self._max_depth = max_depth
+        self.max_depth = max_depth
         self._patience_s = patience_s
         self._under_way: dict[Id, float] = {}
         self._committed = 0.0
@@ -43,7 +43,7 @@ class Admission(Generic[Id]):
         while something was chosen, a further call may find more.
         """
         # The paper prints "until CB <= L"; meant is that the scan goes on while CB < L and d < maxd.
-        window = candidates[: self._max_depth]
+        window = candidates[: self.max_depth]
         starving = self._starving(now, window)
         if starving is not None:
             rate = window[starving][1]

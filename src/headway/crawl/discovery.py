@@ -1,0 +1,60 @@
+"""What becomes of pages that were found: new ones in scope are queued, new ones out of scope are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.crawl.ledger import Ledger, SiteBook
+from headway.frontier.frontier import Frontier
+from headway.frontier.seen import SeenSet
+from headway.model.command import Command, PageState, SaveFound, SaveSettled
+from headway.model.outcome import Kind, Outcome
+from headway.model.page import Page, PageKey
+from headway.policy.scope import Exclusion, Scope
+from headway.units import Instant
+
+_MOST_REDIRECTS = 20
+"""In a row: redirects cost no depth, so that without a limit a chain of ever new places would never end."""
+
+
+class Discovery:
+    def __init__(self, scope: Scope, frontier: Frontier, ledger: Ledger) -> None:
+        self._scope = scope
+        self._frontier = frontier
+        self._ledger = ledger
+        self.seen = SeenSet()
+        self._redirects: dict[PageKey, int] = {}
+        """How many in a row led to a waiting page, where there were any."""
+
+    def found(
+        self, now: Instant, pages: Sequence[Page], commands: list[Command], redirects: int = 0
+    ) -> list[Page]:
+        """Take pages in; returns those that were queued."""
+        welcome: list[Page] = []
+        for position in self.seen.add_all([page.key for page in pages]):
+            page = pages[position]
+            exclusion = Exclusion.REDIRECT_CHAIN if redirects > _MOST_REDIRECTS else self._scope.judge(page)
+            if exclusion is None:
+                if redirects:
+                    self._redirects[page.key] = redirects
+                welcome.append(page)
+                self._frontier.put(page)
+            else:
+                self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
+        if welcome:
+            commands.append(SaveFound(tuple(welcome)))
+        return welcome
+
+    def linked(self, now: Instant, source: SiteBook, settled: SaveSettled, commands: list[Command]) -> None:
+        """Take in the links of a page that has settled."""
+        links = settled.links
+        redirects = 0 if settled.state is PageState.WAITING else self._redirects.pop(settled.page.key, 0)
+        is_redirect = settled.outcome.kind is Kind.REDIRECT
+        welcome = self.found(now, links, commands, redirects + 1 if is_redirect else 0)
+        site = source.site
+        own = sum(link.site == site for link in links)
+        source.count_links(own, sum(link.site == site for link in welcome))
+
+    def _exclude(self, now: Instant, page: Page, outcome: Outcome, commands: list[Command]) -> None:
+        self._ledger.outcomes[f"{outcome.kind}: {outcome.detail}"] += 1
+        commands.append(SaveSettled(page, outcome, PageState.EXCLUDED, 0, now))
