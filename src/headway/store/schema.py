@@ -41,8 +41,26 @@ CREATE TABLE site (
     failed INTEGER NOT NULL DEFAULT 0,
     excluded INTEGER NOT NULL DEFAULT 0,
     wire_bytes INTEGER NOT NULL DEFAULT 0,
-    content_bytes INTEGER NOT NULL DEFAULT 0
+    content_bytes INTEGER NOT NULL DEFAULT 0,
+    looked_at REAL,
+    waiting INTEGER,
+    left_bytes REAL,
+    share_bytes_per_s REAL,
+    forecast_from_at REAL,
+    forecast_to_at REAL
 );
+-- How a site looked at earlier instants; its last look is in `site`.
+CREATE TABLE course (
+    site_id INTEGER NOT NULL,
+    at REAL NOT NULL,
+    wire_bytes INTEGER NOT NULL,
+    waiting INTEGER NOT NULL,
+    left_bytes REAL,
+    share_bytes_per_s REAL,
+    forecast_from_at REAL,
+    forecast_to_at REAL,
+    PRIMARY KEY (site_id, at)
+) WITHOUT ROWID;
 -- Apart from `site`, whose rows are rewritten all the time: a robots.txt may have half a megabyte.
 CREATE TABLE robots (site_id INTEGER PRIMARY KEY REFERENCES site, text TEXT, expires_at REAL);
 CREATE TABLE task (
@@ -118,7 +136,13 @@ CREATE TABLE sample (
     id INTEGER PRIMARY KEY,
     at REAL NOT NULL,
     wire_bytes INTEGER NOT NULL,
-    capacity_bytes_per_s REAL
+    capacity_bytes_per_s REAL,
+    predicted_bytes_per_s REAL,
+    in_flight INTEGER,
+    waiting INTEGER,
+    done INTEGER,
+    failed INTEGER,
+    is_paused INTEGER
 );
 """
 

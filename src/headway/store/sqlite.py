@@ -21,6 +21,7 @@ from headway.ports import Original
 from headway.store import rows, schema
 from headway.store import statements as sql
 from headway.store.batch import BatchWriter, Notes, Numbers
+from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
 from headway.store.failures import clear_errors
 from headway.units import BytesPerSecond, Instant
 
@@ -31,7 +32,8 @@ class SqliteStore:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._mutex = threading.Lock()
-        self._samples: list[tuple[float, int, float]] = []
+        self._samples: list[tuple[object, ...]] = []
+        self._course: list[SiteCourse] = []
         self._lock_fd = schema.lock(self.path)
         try:
             self._connection = schema.open_for_writing(self.path)
@@ -65,16 +67,26 @@ class SqliteStore:
         self, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes | None = None
     ) -> None:
         numbers = self._numbers.copy()
-        samples = list(self._samples)
+        samples, course = list(self._samples), list(self._course)
         with self._transaction():
             BatchWriter(self._connection, numbers).write(batch, file_lengths, notes or {})
-            self._connection.executemany(sql.ADD_SAMPLE, samples)
+            self._connection.executemany(ADD_SAMPLE, samples)
+            write_course(self._connection, course)
         self._numbers.accept(numbers)
         del self._samples[: len(samples)]
+        del self._course[: len(course)]
 
-    def record_sample(self, at: Instant, wire_bytes_total: int, capacity_bytes_per_s: BytesPerSecond) -> None:
-        """Remember how much had crossed the link at an instant; saved with the next commit."""
-        self._samples.append((at, wire_bytes_total, capacity_bytes_per_s))
+    def record_sample(
+        self,
+        at: Instant,
+        wire_bytes_total: int,
+        capacity_bytes_per_s: BytesPerSecond,
+        gauges: Gauges | None = None,
+        course: Sequence[SiteCourse] = (),
+    ) -> None:
+        """Remember how things stood at an instant; saved with the next commit."""
+        self._samples.append(sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
+        self._course += course
 
     def find_digest(self, digest: str) -> Original | None:
         found = self._find_content(digest)

@@ -45,7 +45,6 @@ NAME_FILE = "INSERT OR IGNORE INTO file (name) VALUES (?)"
 FIND_FILE = "SELECT id FROM file WHERE name = ?"
 DROP_WAITING = "DELETE FROM waiting WHERE site_id = ? AND place = ?"
 ADD_CONTENT = "INSERT OR IGNORE INTO content VALUES (?, ?)"
-ADD_SAMPLE = "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s) VALUES (?, ?, ?)"
 FIND_CONTENT = """
     SELECT site.site, page.path, page.fetched_at, page.payload_digest
     FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id
