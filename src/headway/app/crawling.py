@@ -31,6 +31,7 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
 from headway.parse.document import ParseOptions
+from headway.policy.admission import Admission
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.policy.ordering import make_ordering
@@ -40,7 +41,7 @@ from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
 from headway.store.reader import RunReader
 from headway.store.runfolder import RunFolder
-from headway.units import BytesPerSecond, Instant, Seconds
+from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
@@ -281,6 +282,7 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
     # Without a bound and without deadlines there is nothing to share out and nothing to foresee.
     is_planned = job.is_bounded or any(wish.deadline is not None for wish in job.sites)
     allocator = Allocator(Objective(crawl.objective))
+    admits = is_planned and crawl.admission_depth is not None
     return Crawl(
         ordering=make_ordering(job.strategy),
         scope=job.scope,
@@ -291,6 +293,7 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
         asks_robots=crawl.respect_robots,
         bound=LinkBound(job.timetable, quotas, yields=crawl.background),
         steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
+        admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
     )
 
 

@@ -120,6 +120,8 @@ class _Builder:
         self._read(checks.count, crawl.max_connections, "crawl", "max_connections")
         self._read(checks.count, crawl.pages_per_connection, "crawl", "pages_per_connection")
         self._read(checks.count, crawl.max_attempts, "crawl", "max_attempts")
+        if crawl.admission_depth is not None:
+            self._read(checks.count, crawl.admission_depth, "crawl", "admission_depth")
         self._read(checks.user_agent, crawl.user_agent, "crawl", "user_agent")
         self._check_ca_file(crawl.ca_file)
         job = Job(
