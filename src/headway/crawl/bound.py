@@ -28,6 +28,7 @@ class LinkBound:
         self._quotas = tuple(quotas)
         self._yields = yields
         self._background: Background | None = None
+        self.is_paused = False
         self.capacity_bytes_per_s = UNBOUNDED
         self.changes_at = Instant(-FOREVER)
         """When to look again."""
@@ -37,6 +38,10 @@ class LinkBound:
         capacity = capacity_bytes_per_s
         self._timetable = self._usual_timetable if capacity is None else Timetable(capacity)
         self.changes_at = now
+
+    def pause(self, *, is_paused: bool) -> None:
+        """While paused nothing more is asked for, whatever the quotas leave."""
+        self.is_paused = is_paused
 
     def spend(self, now: Instant, received_bytes: int) -> None:
         for tally in self._quotas:
@@ -68,7 +73,9 @@ class LinkBound:
 
     def allows(self, now: Instant, wanted_bytes: float) -> bool:
         """Whether so much more, with all that is under way, still fits into every quota."""
-        return all(tally.remaining_bytes(now) >= wanted_bytes for tally in self._quotas)
+        return not self.is_paused and all(
+            tally.remaining_bytes(now) >= wanted_bytes for tally in self._quotas
+        )
 
     def renews_at(self, now: Instant) -> Instant:
         """When a quota that is used up is renewed."""

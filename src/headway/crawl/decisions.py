@@ -12,11 +12,13 @@ from headway.model.command import (
     FetchRobots,
     Finished,
     Foresee,
+    Obeyed,
     PageState,
     SaveSettled,
     SetCapacity,
     SetRates,
 )
+from headway.model.order import AddSite, Order, SetDeadline, StopSite
 from headway.units import Instant
 
 
@@ -58,6 +60,8 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
             return Decision(
                 now, word, site, until=forecast_at, deadline_at=deadline_at, needed_bytes_per_s=needed
             )
+        case Obeyed(order, refusal):
+            return _order_line(now, order, refusal)
         case SetCapacity(capacity):
             return Decision(now, "set-capacity", capacity_bytes_per_s=_finite(capacity))
         case SetRates(rates):
@@ -67,6 +71,18 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
             return Decision(now, "finish")
         case _:
             return None
+
+
+def _order_line(now: Instant, order: Order, refusal: str) -> Decision:
+    match order:
+        case SetDeadline(site, deadline_at):
+            return Decision(now, "order-deadline", site, reason=refusal, deadline_at=deadline_at)
+        case StopSite(site):
+            return Decision(now, "order-stop", site, reason=refusal)
+        case AddSite(task):
+            return Decision(now, "order-add", task.site, reason=refusal, deadline_at=task.deadline_at)
+        case _:
+            return Decision(now, f"order-{type(order).__name__.lower()}", reason=refusal)
 
 
 def _finite(rate: float) -> float | None:

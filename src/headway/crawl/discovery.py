@@ -9,7 +9,7 @@ from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
 from headway.model.command import Command, PageState, SaveFound, SaveSettled
 from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey
+from headway.model.page import Page, PageKey, Site
 from headway.policy.scope import Exclusion, Scope
 from headway.units import Instant
 
@@ -25,6 +25,10 @@ class Discovery:
         self.seen = SeenSet()
         self._redirects: dict[PageKey, int] = {}
         """How many in a row led to a waiting page, where there were any."""
+
+    def welcome(self, site: Site) -> None:
+        """From now on this site's pages are in scope, too."""
+        self._scope = self._scope.widened(site)
 
     def found(
         self, now: Instant, pages: Sequence[Page], commands: list[Command], redirects: int = 0

@@ -14,6 +14,7 @@ from headway.crawl.doors import Doors
 from headway.crawl.handout import HandOut
 from headway.crawl.leases import Leases
 from headway.crawl.ledger import Ledger, SiteBook
+from headway.crawl.orders import Orders
 from headway.crawl.steward import Steward
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
@@ -33,6 +34,7 @@ from headway.model.event import (
     DelaySensed,
     Draining,
     Event,
+    Ordered,
     PageSettled,
     Restored,
     RobotsSettled,
@@ -76,6 +78,7 @@ class Crawl:
         self.steward = steward
         self.discovery = Discovery(scope, self.frontier, self.ledger)
         self._doors = Doors(self.frontier, politeness, steward)
+        self._orders = Orders(self.ledger, self.frontier, self.bound, self.discovery, self._doors)
         self._handout = HandOut(
             self.ledger,
             self.frontier,
@@ -142,6 +145,9 @@ class Crawl:
                 self._draining = True
             case Tick():
                 self._wake_at = FOREVER
+            case Ordered(order):
+                self._orders.carry_out(now, order, self._commands)
+                self._disturb(now)
             case CapacityChanged(capacity):
                 self.bound.set(now, capacity)
             case DelaySensed(path, round_trip_s):

@@ -21,6 +21,7 @@ from headway.model.command import (
     FetchRobots,
     Finished,
     Foresee,
+    Obeyed,
     SaveFound,
     SaveServers,
     SaveSettled,
@@ -176,7 +177,7 @@ class LiveDriver:
                 self._set_alarm(now, at)
             case Finished():
                 self.stop()
-            case Foresee():
+            case Foresee() | Obeyed():
                 pass  # it is in the decision log, from which whoever watches is told
 
     def _set_alarm(self, now: Instant, at: Instant) -> None:

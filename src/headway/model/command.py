@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from headway.model.order import Order
 from headway.model.outcome import Capture, Outcome
 from headway.model.page import Lease, Page, Site
 from headway.model.task import Task
@@ -40,6 +41,13 @@ class Foresee(msgspec.Struct, frozen=True, gc=False):
     is_late: bool
     needed_bytes_per_s: BytesPerSecond | None = None
     """The least bandwidth that would meet all deadlines; None when none would, or none is needed."""
+
+
+class Obeyed(msgspec.Struct, frozen=True):
+    """A person's order was carried out, or refused for a reason."""
+
+    order: Order
+    refusal: str = ""
 
 
 class SetCapacity(msgspec.Struct, frozen=True, gc=False):
@@ -111,4 +119,4 @@ class SaveServers(msgspec.Struct, frozen=True):
 
 
 Saving = SaveTasks | SaveFound | SaveSettled | SaveSite | SaveServers
-Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | WakeAt | Finished | Saving
+Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | Obeyed | WakeAt | Finished | Saving

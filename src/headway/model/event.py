@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headway.model.order import Order
 from headway.model.outcome import Capture, Outcome
 from headway.model.page import Lease, Page, Site
 from headway.model.robots import RobotsRules
@@ -53,6 +54,12 @@ class CapacityChanged(msgspec.Struct, frozen=True):
     capacity_bytes_per_s: BytesPerSecond | None
 
 
+class Ordered(msgspec.Struct, frozen=True):
+    """A person wants something else of the crawl."""
+
+    order: Order
+
+
 class DelaySensed(msgspec.Struct, frozen=True, gc=False):
     """A round trip as the system measures it on one of our connections."""
 
@@ -68,4 +75,5 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-Event = Seeded | Restored | PageSettled | RobotsSettled | CapacityChanged | DelaySensed | Tick | Draining
+_FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining
+Event = _FromOutside | PageSettled | RobotsSettled | Tick

@@ -11,6 +11,7 @@ import functools
 import re
 
 import msgspec
+from msgspec import structs
 
 from headway.model.page import Page
 from headway.policy.extensions import TYPE_OF_EXTENSION
@@ -78,6 +79,12 @@ class Scope(msgspec.Struct, frozen=True):
             return True
         # A wiki's `File:Map.png` is a page about a picture, so there the extension is not sure.
         return ":" in path.rpartition("/")[2]
+
+    def widened(self, site: str) -> Scope:
+        """The same, with one more site in it."""
+        if not self.hosts and not self.suffixes:
+            return self
+        return structs.replace(self, hosts=self.hosts | {site.partition("://")[2]})
 
     @property
     def accept_types(self) -> frozenset[str] | None:
