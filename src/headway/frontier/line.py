@@ -1,21 +1,20 @@
 """The pages of a site that may be asked for, in order: by key, and with equal keys as they came.
 
 Most orderings give few different keys (a depth), so pages stand in one queue for each key, and only the keys
-are in a heap: taking the first page of a long line then touches a few objects rather than dozens, which
-with millions of pages lie far apart in memory.
+are in a heap. A queue has its pages and their serial numbers side by side, without an object of its own for
+each: with millions of pages waiting, what an object costs is that it lies far from all others in memory.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from array import array
+from bisect import bisect_left
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import NamedTuple
 
 from headway.model.page import Page
 from headway.policy.ordering.base import Key
 
-_BY_SERIAL = attrgetter("serial")
 _FEW = 32
 
 
@@ -29,13 +28,45 @@ class Waiting(NamedTuple):
 
 
 class _Queue:
-    """First in, first out; what has been taken is cut off now and then."""
+    """First in, first out; the places of those taken are cut off now and then."""
 
-    __slots__ = ("head", "items")
+    __slots__ = ("attempts", "head", "pages", "serials")
 
-    def __init__(self, *items: Waiting) -> None:
-        self.items: list[Waiting] = sorted(items)
+    def __init__(self) -> None:
+        self.pages: list[Page | None] = []
+        self.serials = array("q")
+        self.attempts: dict[int, int] | None = None
+        """By serial, of the pages that have been tried before."""
         self.head = 0
+
+    def push(self, waiting: Waiting) -> None:
+        _, serial, page, attempt = waiting
+        if attempt:
+            if self.attempts is None:
+                self.attempts = {}
+            self.attempts[serial] = attempt
+        serials = self.serials
+        if not serials or serials[-1] < serial:
+            serials.append(serial)
+            self.pages.append(page)
+            return
+        # A page that had a penalty comes back to where it was.
+        place = bisect_left(serials, serial, lo=self.head)
+        serials.insert(place, serial)
+        self.pages.insert(place, page)
+
+    def pop(self, key: Key) -> Waiting:
+        head, serial = self.head, self.serials[self.head]
+        page = self.pages[head]
+        assert page is not None
+        self.pages[head] = None
+        head += 1
+        if head > _FEW and head * 2 > len(self.pages):
+            del self.pages[:head], self.serials[:head]
+            head = 0
+        self.head = head
+        attempt = self.attempts.pop(serial, 0) if self.attempts else 0
+        return Waiting(key, serial, page, attempt)
 
 
 class Line:
@@ -58,16 +89,20 @@ class Line:
             self._queues[key] = waiting
             heappush(self._keys, key)
         elif isinstance(queue, Waiting):
-            self._queues[key] = _Queue(queue, waiting)
-        elif queue.items[-1].serial < waiting.serial:
-            queue.items.append(waiting)
+            self._queues[key] = both = _Queue()
+            both.push(queue)
+            both.push(waiting)
         else:
-            # A page that had a penalty comes back to where it was.
-            insort(queue.items, waiting, lo=queue.head, key=_BY_SERIAL)
+            queue.push(waiting)
 
-    def first(self) -> Waiting:
+    @property
+    def first_key(self) -> Key:
+        return self._keys[0]
+
+    @property
+    def first_serial(self) -> int:
         queue = self._queues[self._keys[0]]
-        return queue if isinstance(queue, Waiting) else queue.items[queue.head]
+        return queue.serial if isinstance(queue, Waiting) else queue.serials[queue.head]
 
     def pop(self) -> Waiting:
         key = self._keys[0]
@@ -77,14 +112,10 @@ class Line:
             heappop(self._keys)
             del self._queues[key]
             return queue
-        first = queue.items[queue.head]
-        queue.head += 1
-        if queue.head == len(queue.items):
+        first = queue.pop(key)
+        if queue.head == len(queue.pages):
             heappop(self._keys)
             del self._queues[key]
-        elif queue.head > _FEW and queue.head * 2 > len(queue.items):
-            del queue.items[: queue.head]
-            queue.head = 0
         return first
 
     def pop_all(self) -> list[Waiting]:

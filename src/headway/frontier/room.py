@@ -34,11 +34,11 @@ class Room:
 
     @property
     def first_key(self) -> Key:
-        return self._first().key
+        return self._line.first_key if self._line else self._later[0][1].key
 
     @property
     def first_serial(self) -> int:
-        return self._first().serial
+        return self._line.first_serial if self._line else self._later[0][1].serial
 
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
         self.waiting += 1
@@ -72,6 +72,3 @@ class Room:
         if self.busy or not self.waiting:
             return FOREVER
         return self.free_at if self._line else max(self.free_at, self._later[0][0])
-
-    def _first(self) -> Waiting:
-        return self._line.first() if self._line else self._later[0][1]

@@ -92,6 +92,14 @@ class ShiftingRoom(Room):
         coming = [at for at, waiting in self._later if waiting.key < HELD]
         return max(self.free_at, min(coming)) if coming else FOREVER
 
+    @property
+    def first_key(self) -> Key:
+        return self._first().key
+
+    @property
+    def first_serial(self) -> int:
+        return self._first().serial
+
     def _first(self) -> Waiting:
         self._pass_over_void()
         return self._entries[0] if self._entries else self._later[0][1]
