@@ -131,11 +131,16 @@ def test_an_added_site_is_in_scope_from_then_on(bench: Bench) -> None:
     assert "http://c.test/3" in [fetch.lease.page.url for fetch in asked]
 
 
-def test_orders_about_unknown_or_finished_sites_are_refused_and_noted(bench: Bench) -> None:
+def test_stopping_a_site_twice_does_not_move_its_end(bench: Bench) -> None:
+    bench.tell(StopSite(A))
+    ended_at = bench.crawl.ledger.book(A).ended_at
+    bench.now += 5.0
+    bench.tell(StopSite(A))
+    assert bench.crawl.ledger.book(A).ended_at == ended_at
+
+
+def test_orders_about_unknown_sites_are_refused_and_noted(bench: Bench) -> None:
     bench.tell(StopSite(C))
     assert bench.line() == ("order-stop", f"there is no site {C} in this crawl")
     bench.tell(SetDeadline(C, Instant(9.0)))
     assert bench.line()[1]
-    bench.tell(StopSite(A))
-    bench.tell(StopSite(A))
-    assert bench.line() == ("order-stop", f"{A} has come to its end already")

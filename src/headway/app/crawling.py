@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from headway.app.chronicle import Chronicle
 from headway.app.limit import LimitWatch
+from headway.app.orderfile import OrderWatch
 from headway.app.view import View, view_of
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
@@ -26,7 +28,7 @@ from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
-from headway.model.event import CapacityChanged, DelaySensed, Event, Restored, Seeded
+from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
@@ -91,6 +93,7 @@ class CrawlRun:
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
+        self._orders = OrderWatch(folder)
         with ExitStack() as opened:
             opened.callback(self.folder.close)
             _check_is_same_crawl(snapshot, job, folder)
@@ -113,6 +116,7 @@ class CrawlRun:
             self.crawl, self._collector, _Journal(self.folder, on_decision), self._clock
         )
         self._meter = _Meter()
+        self._chronicle = Chronicle(self.crawl)
         self.interrupted = False
 
     async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
@@ -123,7 +127,7 @@ class CrawlRun:
         finally:
             watch.cancel()
             (trouble,) = await asyncio.gather(watch, return_exceptions=True)
-            self._sample()
+            self._sample(is_last=True)
             self.folder.close()
         self.folder.write_index()
         if isinstance(trouble, Exception):
@@ -160,6 +164,7 @@ class CrawlRun:
             events.append(Restored(snapshot, self._fresh_rules(snapshot, now)))
         # Seeds that are known already are not queued again, so that a longer job file goes on from here.
         events.append(Seeded(self._job.tasks(self.started_at), self._job.seeds()))
+        events += [Ordered(order) for order in self._orders.lasting()]
         return events
 
     def _fresh_rules(self, snapshot: Snapshot, now: Instant) -> dict[Site, RobotsRules]:
@@ -179,23 +184,35 @@ class CrawlRun:
         while True:
             if self._limit.has_changed():
                 self._driver.tell(CapacityChanged(self._limit.limit_bytes_per_s))
+            for order in self._orders.fresh():
+                self._driver.tell(Ordered(order))
             if self._job.file.crawl.background:
                 for peer, round_trip_s in self._fetcher.round_trips():
                     self._driver.tell(DelaySensed(peer, Seconds(round_trip_s)))
             if loop.time() >= next_sample_at:
                 next_sample_at = max(next_sample_at + _SAMPLE_EVERY_S, loop.time())
                 self._sample()
+                self._make_known()
                 if on_second is not None:
                     on_second()
             await asyncio.sleep(min(_LOOK_EVERY_S, max(0.0, next_sample_at - loop.time())))
 
-    def _sample(self) -> None:
+    def _sample(self, *, is_last: bool = False) -> None:
         now = self._clock.now()
         received = self._fetcher.bytes_received()
         self._meter.read(
             now, received, {site: book.wire_bytes for site, book in self.crawl.ledger.books.items()}
         )
-        self.folder.store.record_sample(now, received, self.crawl.bound.capacity_bytes_per_s)
+        course = self._chronicle.end(now) if is_last else self._chronicle.course(now)
+        self.folder.store.record_sample(
+            now, received, self.crawl.bound.capacity_bytes_per_s, self._chronicle.gauges(now), course
+        )
+
+    def _make_known(self) -> None:
+        """For those who look on: samples and decisions, also where no page has settled for a while. The
+        archive is left to the driver, which alone knows which of its pages have their rows."""
+        self.folder.store.commit((), {})
+        self.folder.decisions.flush()
 
 
 class _Journal:

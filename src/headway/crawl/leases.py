@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from headway.model.page import Lease, Page
@@ -17,6 +18,10 @@ class Leases:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def under_way(self) -> Iterator[Page]:
+        """The pages that are lent out."""
+        return (lease.page for lease in self._open.values())
 
     def lend(self, now: Instant, page: Page, attempt: int) -> Lease:
         self._last_number += 1

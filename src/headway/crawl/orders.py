@@ -32,9 +32,6 @@ class Orders:
         if isinstance(order, SetDeadline | StopSite) and order.site not in self._ledger.books:
             commands.append(Obeyed(order, f"there is no site {order.site} in this crawl"))
             return
-        if isinstance(order, StopSite) and self._ledger.books[order.site].ended_at is not None:
-            commands.append(Obeyed(order, f"{order.site} has come to its end already"))
-            return
         commands.append(Obeyed(order))
         match order:
             case Pause():
@@ -59,7 +56,9 @@ class Orders:
         task = structs.replace(book.task, max_pages=0)
         self._ledger.open(task)
         commands.append(SaveTasks((task,)))
-        for waiting in self._frontier.take_all(site):
+        everyone = self._frontier.take_all(site)
+        for waiting in everyone:
             self._ledger.count(now, book, _STOPPED, PageState.EXCLUDED)
             commands.append(SaveSettled(waiting.page, _STOPPED, PageState.EXCLUDED, waiting.attempt, now))
-        commands.append(self._doors.close_if_over(now, book, self._frontier.room(site).free_at))
+        if everyone:
+            commands.append(self._doors.close_if_over(now, book, self._frontier.room(site).free_at))

@@ -204,6 +204,15 @@ class Steward:
         demand = known[1]
         return Instant(book.task.deadline_at - demand.remaining_bytes / demand.cap_bytes_per_s)
 
+    def share_of(self, site: Site) -> BytesPerSecond | None:
+        """The rate that the last allocation gave it; None when it had none to give."""
+        return self._allocation.rates.get(site)
+
+    def left_of(self, site: Site) -> float | None:
+        """The bytes that the site is thought to hold still, with a margin for what is not known."""
+        known = self._known.get(site)
+        return known[1].remaining_bytes if known is not None else None
+
     def range_of(self, now: Instant, book: SiteBook, frontier: Frontier) -> tuple[Instant, Instant] | None:
         """Between which instants a site will probably end."""
         end_at = self._allocation.forecast.get(book.site)

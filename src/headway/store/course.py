@@ -31,8 +31,9 @@ PUT_OUTLOOK = """
 class Gauges(msgspec.Struct, frozen=True, gc=False):
     """The whole crawl at an instant."""
 
-    predicted_bytes_per_s: float = 0.0
-    """What the servers under way should give together, by what was learnt of them, within the bound."""
+    predicted_bytes_per_s: float | None = None
+    """What the servers under way should give together, by what was learnt of them, within the bound. None
+    where nothing is planned."""
     in_flight: int = 0
     waiting: int = 0
     done: int = 0
