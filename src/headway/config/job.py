@@ -120,6 +120,7 @@ class _Builder:
         self._read(checks.count, crawl.max_connections, "crawl", "max_connections")
         self._read(checks.count, crawl.pages_per_connection, "crawl", "pages_per_connection")
         self._read(checks.count, crawl.max_attempts, "crawl", "max_attempts")
+        self._read(checks.count, crawl.waiting_in_memory, "crawl", "waiting_in_memory")
         if crawl.admission_depth is not None:
             self._read(checks.count, crawl.admission_depth, "crawl", "admission_depth")
         self._read(checks.user_agent, crawl.user_agent, "crawl", "user_agent")
@@ -265,7 +266,7 @@ class _Builder:
     def _zone(self) -> dt.tzinfo:
         name = self._file.crawl.timezone
         if name is None:
-            return _machine_zone()
+            return machine_zone()
         try:
             return zoneinfo.ZoneInfo(name)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError):
@@ -296,7 +297,7 @@ class _Builder:
             ) from None
 
 
-def _machine_zone() -> dt.tzinfo:
+def machine_zone() -> dt.tzinfo:
     """The machine's own time zone, with its summer time, which a fixed offset would forget."""
     try:
         with FilePath("/etc/localtime").open("rb") as file:
