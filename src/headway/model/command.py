@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from headway.model.order import Order
-from headway.model.outcome import Capture, Outcome
+from headway.model.outcome import Capture, Outcome, Sighting
 from headway.model.page import Lease, Page, Site
 from headway.model.task import Task
 from headway.units import BytesPerSecond, Instant
@@ -97,6 +97,14 @@ class SaveSettled(msgspec.Struct, frozen=True):
     retry_at: Instant | None = None
     capture: Capture | None = None
     links: tuple[Page, ...] = ()
+    sighting: Sighting | None = None
+
+
+class SaveAgain(msgspec.Struct, frozen=True):
+    """Settled pages that wait once more, to be fetched from an instant on."""
+
+    pages: tuple[Page, ...]
+    not_before: Instant
 
 
 class SaveSite(msgspec.Struct, frozen=True):
@@ -118,5 +126,5 @@ class SaveServers(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, bytes], ...]
 
 
-Saving = SaveTasks | SaveFound | SaveSettled | SaveSite | SaveServers
+Saving = SaveTasks | SaveFound | SaveAgain | SaveSettled | SaveSite | SaveServers
 Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | Obeyed | WakeAt | Finished | Saving

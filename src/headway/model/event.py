@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headway.model.command import PageState
 from headway.model.order import Order
-from headway.model.outcome import Capture, Outcome
+from headway.model.outcome import Capture, Outcome, Sighting
 from headway.model.page import Lease, Page, Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot
@@ -34,6 +35,11 @@ class PageSettled(msgspec.Struct, frozen=True):
     outcome: Outcome
     links: tuple[Page, ...] = ()
     capture: Capture | None = None
+    lists: tuple[Page, ...] = ()
+    """Sitemaps and feeds that it names."""
+    sighting: Sighting | None = None
+    was: PageState | None = None
+    """What an earlier visit had made of the page, if there was one."""
 
 
 class RobotsSettled(msgspec.Struct, frozen=True):
@@ -46,6 +52,32 @@ class RobotsSettled(msgspec.Struct, frozen=True):
     outcome: Outcome
     text: str = ""
     leads_to: str | None = None
+    lists: tuple[Page, ...] = ()
+    """The sitemaps that it names."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Pages learnt of otherwise than by a link on a page that settles: a part of a long list of pages."""
+
+    pages: tuple[Page, ...]
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Known pages that do not wait, to be fetched once more from an instant on."""
+
+    pages: tuple[Page, ...]
+    not_before: Instant
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A page that came another way than by our asking its site: through somebody's proxy."""
+
+    page: Page
+    outcome: Outcome
+    links: tuple[Page, ...] = ()
+    capture: Capture | None = None
+    sighting: Sighting | None = None
+    was: PageState | None = None
 
 
 class CapacityChanged(msgspec.Struct, frozen=True):
@@ -75,5 +107,5 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-_FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining
+_FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining | Found | Again | Delivered
 Event = _FromOutside | PageSettled | RobotsSettled | Tick

@@ -36,6 +36,7 @@ class Kind(enum.StrEnum):
     ROBOTS_UNREACHABLE = "robots-unreachable"
     OUT_OF_SCOPE = "out-of-scope"  # found, counted, not requested; the detail says which rule
     LEASE_EXPIRED = "lease-expired"
+    LISTING = "listing"  # a sitemap or a feed: read for where it leads, of a type that is not kept
     LIMIT = "site-limit"  # max_pages or max_bytes of the site reached before its turn
     CANCELLED = "cancelled"
 
@@ -63,6 +64,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Before the request was issued, how long it waited for its turn on the link."""
     held_s: Seconds = Seconds(0.0)
     """Of the duration, how long it was held back for the sake of our own bound."""
+
+
+class Sighting(msgspec.Struct, frozen=True, gc=False):
+    """What a visit to a page has for the next one."""
+
+    etag: str = ""
+    last_modified: str = ""
+    """Both as the server wrote them, to be sent back to it."""
+    history: bytes = b""
+    """The last visits, as `policy.freshness` packs them."""
 
 
 class Capture(msgspec.Struct, frozen=True, gc=False):

@@ -25,6 +25,20 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     score: float = 0.0
 
 
+AGAIN = -1000
+"""Attempts at a page that was settled before are numbered from here, so that they are known from first ones
+wherever a page waits."""
+
+
+def is_again(attempt: int) -> bool:
+    return attempt < 0
+
+
+def tries_before(attempt: int) -> int:
+    """How often the page was asked for in vain since it was last queued."""
+    return attempt - AGAIN if attempt < 0 else attempt
+
+
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """A page lent out to be fetched until an instant; settling it with another number does not count."""
 
