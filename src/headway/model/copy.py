@@ -1,0 +1,25 @@
+"""What is known of a page from earlier visits, as the store tells it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.model.command import PageState
+from headway.model.outcome import Kind, Sighting
+from headway.units import Instant
+
+NO_SIGHTING = Sighting()
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """A page's last visit, and whether it is to have another."""
+
+    state: PageState
+    kind: Kind
+    status: int
+    content_type: str
+    digest: str
+    fetched_at: Instant
+    sighting: Sighting = NO_SIGHTING
+    is_waiting: bool = False
+    """It is queued, or being fetched, at this moment."""
