@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
+import sys
 
+import pytest
 from hypothesis import settings
+
+from headway.testing.postgres import TemporaryPostgres, find_postgres
 
 settings.register_profile("headway", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("headway")
+
+
+def _import_warcio_without_brotli() -> None:
+    """warcio fails on the module `brotli` that Scrapy brings, and is content without any: no record of ours
+    needs it, since the archive keeps what servers sent as they sent it."""
+    before = sys.modules.get("brotli")
+    sys.modules["brotli"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("warcio.bufferedreaders")
+    finally:
+        del sys.modules["brotli"]
+        if before is not None:
+            sys.modules["brotli"] = before
+
+
+_import_warcio_without_brotli()
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A PostgreSQL server on a free port, its data in a temporary folder."""
+    pytest.importorskip("psycopg")
+    if find_postgres() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    with TemporaryPostgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_store(postgres_server):
+    """The address of a store in which there is no crawl yet."""
+    return postgres_server.address(f"test{next(_numbers)}")
