@@ -3,15 +3,15 @@ others may be a user's own. `headway.testing` has fakes and the checks that ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from headway.model.command import Saving
 from headway.model.outcome import Capture, Kind
-from headway.model.page import Site
-from headway.model.snapshot import Snapshot
+from headway.model.page import Page, Site
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.units import BytesPerSecond, Instant, Seconds
 
 
@@ -105,8 +105,18 @@ class Archive(Protocol):
 class Store(Protocol):
     """The crawl's memory. Domain verbs; `commit` is one transaction."""
 
-    def load(self) -> Snapshot | None:
-        """What there was, or None for a new crawl; a store of another version raises StoreError."""
+    def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
+        """In which order the pages of a site wait: lower ranks first, equal ones as they were found. Without
+        it, all as they were found. Said before `load` or `create`; another name than before ranks anew."""
+        ...
+
+    def load(self, most_waiting: int | None = None) -> Snapshot | None:
+        """What there was, or None for a new crawl; a store of another version raises StoreError. With
+        `most_waiting`, of each site only the first pages that wait are given, some so many in all."""
+        ...
+
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        """The first pages of a site that wait, as of the last commit."""
         ...
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None: ...

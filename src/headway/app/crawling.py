@@ -31,18 +31,18 @@ from headway.model.command import Saving
 from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
-from headway.model.snapshot import Snapshot
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.parse.document import ParseOptions
 from headway.policy.admission import Admission
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
-from headway.policy.ordering import make_ordering
+from headway.policy.ordering import LearningOrdering, make_ordering
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
 from headway.store.reader import RunReader
-from headway.store.runfolder import RunFolder
+from headway.store.runfolder import RunFolder, WaitingOrder
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
@@ -89,7 +89,7 @@ class CrawlRun:
         self._clock = WallClock()
         now = self._clock.now()
         self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
-        self.folder = RunFolder.open(folder, _without_password(job), now)
+        self.folder = RunFolder.open(folder, _without_password(job), now, waiting_order=waiting_order(job))
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
@@ -97,7 +97,9 @@ class CrawlRun:
         with ExitStack() as opened:
             opened.callback(self.folder.close)
             _check_is_same_crawl(snapshot, job, folder)
-            self.crawl = build_machine(job, quotas_so_far(now, job, folder))
+            self.crawl = build_machine(
+                job, quotas_so_far(now, job, folder), most_held=job.file.crawl.waiting_in_memory
+            )
             opened.pop_all()
         self._collector = WebCollector(
             self._fetcher,
@@ -230,6 +232,9 @@ class _Journal:
     def save(self, batch: Sequence[Saving]) -> None:
         self._folder.save(batch)
 
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        return self._folder.store.first_waiting(site, most)
+
 
 class _Meter:
     """Rates over the last few seconds, of the link and of each site."""
@@ -288,7 +293,15 @@ def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:
     return tallies
 
 
-def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
+def waiting_order(job: Job) -> WaitingOrder:
+    """How the store keeps the pages that wait, so that the next ones can be had from it."""
+    ordering = make_ordering(job.strategy)
+    if isinstance(ordering, LearningOrdering):
+        return WaitingOrder("found", lambda _: 0.0, None)
+    return WaitingOrder(ordering.name, ordering.page_key, job.file.crawl.waiting_in_memory)
+
+
+def build_machine(job: Job, quotas: Sequence[QuotaTally] = (), *, most_held: int | None = None) -> Crawl:
     crawl = job.file.crawl
     politeness = Politeness(
         interval_s=job.interval_s,
@@ -311,6 +324,7 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = ()) -> Crawl:
         bound=LinkBound(job.timetable, quotas, yields=crawl.background),
         steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
         admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
+        most_held=most_held,
     )
 
 

@@ -96,6 +96,8 @@ class CrawlTable(Table, frozen=True):
     timezone: str | None = None
     """Of deadlines such as "07:30" and of the timetable; the machine's own when not given."""
     background: bool = False
+    waiting_in_memory: int = 200_000
+    """Pages that wait beyond so many stay in the store until their turn comes near."""
     admission_depth: int | None = None
     """diligenti2004's maxd; None asks every site that is free, and leaves the bound to the pacer alone."""
     """Give way to the other users of the link: slow down when round trips grow longer."""

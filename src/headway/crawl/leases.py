@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from headway.model.page import Lease, Page
+from headway.model.page import Lease, Page, PageKey
 from headway.units import FOREVER, Instant, Seconds
 
 
@@ -34,6 +34,10 @@ class Leases:
     def settle(self, number: int) -> Lease | None:
         """End a lease; None if it is not open any more: an answer that comes too late does not count."""
         return self._open.pop(number, None)
+
+    def pages(self) -> set[PageKey]:
+        """What is lent out now."""
+        return {lease.page.key for lease in self._open.values()}
 
     def expired(self, now: Instant) -> list[Lease]:
         """End and return the leases whose time is up, in the order in which it came."""

@@ -21,6 +21,7 @@ from headway.frontier.seen import SeenSet
 from headway.model.command import (
     Command,
     Finished,
+    LoadPages,
     PageState,
     SaveServers,
     SaveSettled,
@@ -34,8 +35,10 @@ from headway.model.event import (
     DelaySensed,
     Draining,
     Event,
+    FromOutside,
     Ordered,
     PageSettled,
+    PagesLoaded,
     Restored,
     RobotsSettled,
     Seeded,
@@ -70,9 +73,10 @@ class Crawl:
         bound: LinkBound | None = None,
         steward: Steward | None = None,
         admission: Admission[Site] | None = None,
+        most_held: int | None = None,
     ) -> None:
         self.ledger = Ledger()
-        self.frontier = Frontier(ordering)
+        self.frontier = Frontier(ordering, most_held)
         self.leases = Leases(lease_s)
         self.bound = bound or LinkBound()
         self.steward = steward
@@ -121,6 +125,7 @@ class Crawl:
             self._allocate(now)
             if not self._draining:
                 self._handout.hand_out(now, self._commands)
+                self._commands += [LoadPages(site, most) for site, most in self.frontier.wishes()]
             self._look_ahead(now)
         return self._commands
 
@@ -132,6 +137,17 @@ class Crawl:
                 self._page_settled(now, event)
             case RobotsSettled():
                 self._robots_settled(now, event)
+            case PagesLoaded(loads):
+                lent = self.leases.pages()
+                for load in loads:
+                    self.frontier.load(load.site, load.waiting, lent, is_all=load.is_all)
+            case Tick():
+                self._wake_at = FOREVER
+            case _:
+                self._hear(now, event)
+
+    def _hear(self, now: Instant, event: FromOutside) -> None:
+        match event:
             case Seeded(tasks, pages):
                 for task in tasks:
                     self.ledger.open(task)
@@ -143,8 +159,6 @@ class Crawl:
                 self._restore(event)
             case Draining():
                 self._draining = True
-            case Tick():
-                self._wake_at = FOREVER
             case Ordered(order):
                 self._orders.carry_out(now, order, self._commands)
                 self._disturb(now)
@@ -165,6 +179,8 @@ class Crawl:
             self.steward.restore(snapshot.servers)
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
+        for site, count in snapshot.unloaded.items():
+            self.frontier.left_in_store(site, count)
 
     def _page_settled(self, now: Instant, event: PageSettled) -> None:
         lease = self.leases.settle(event.lease.number)

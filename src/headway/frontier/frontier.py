@@ -8,19 +8,23 @@ are done with, and may change the keys of those that wait; others pay nothing fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from headway.frontier.line import Waiting
 from headway.frontier.room import Room
 from headway.frontier.shifting import ShiftingRoom
+from headway.frontier.spilling import SpillingRoom, pages_held_each
 from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering
 from headway.units import FOREVER, Instant
 
 
 class Frontier:
-    def __init__(self, ordering: Ordering) -> None:
+    def __init__(self, ordering: Ordering, most_held: int | None = None) -> None:
+        """Of the pages that wait, about `most_held` are in memory and the others in the store; None: all. An
+        ordering that learns needs all of them at hand."""
         self._ordering = ordering
         self._learning = ordering if isinstance(ordering, LearningOrdering) else None
         self._lent: set[PageKey] = set()
@@ -30,13 +34,20 @@ class Frontier:
         self._ready: list[tuple[Key, int, int, Room]] = []
         self._changed: dict[Site, Room] = {}
         self._serial = 0
+        self._most_held = most_held if self._learning is None else None
+        self._short: dict[Site, SpillingRoom] = {}
         self.waiting = 0
 
     def room(self, site: Site) -> Room:
         room = self._rooms.get(site)
         if room is None:
-            room = self._rooms[site] = Room(site) if self._learning is None else ShiftingRoom(site)
+            room = self._rooms[site] = self._new_room(site)
         return room
+
+    def _new_room(self, site: Site) -> Room:
+        if self._learning is not None:
+            return ShiftingRoom(site)
+        return Room(site) if self._most_held is None else SpillingRoom(site)
 
     def rooms(self) -> Iterator[Room]:
         return iter(self._rooms.values())
@@ -47,6 +58,8 @@ class Frontier:
         room.put(Waiting(self._ordering.page_key(page), self._serial, page, attempt), not_before)
         self.waiting += 1
         self._changed[page.site] = room
+        if isinstance(room, SpillingRoom):
+            room.trim(self._held_each())
 
     def occupy(self, site: Site) -> None:
         """The site is being asked: nothing more to it until `free`."""
@@ -88,6 +101,7 @@ class Frontier:
         waiting = room.take()
         if self._learning is not None:
             self._lent.add(waiting.page.key)
+        self._mind(room)
         return waiting
 
     def take_all(self, site: Site) -> list[Waiting]:
@@ -98,7 +112,52 @@ class Frontier:
         if self._learning is not None:
             for waiting in everyone:
                 self._learning.settled(waiting.page, ())
+        self._mind(room)
         return everyone
+
+    # -- pages that wait in the store -------------------------------------------------------------------
+
+    def left_in_store(self, site: Site, count: int) -> None:
+        """Of this site, so many pages more wait than have been put in."""
+        room = self.room(site)
+        assert isinstance(room, SpillingRoom)
+        room.spill_all_but_held(count)
+        self.waiting += count
+        self._mind(room)
+
+    def wishes(self) -> list[tuple[Site, int]]:
+        """Sites whose next pages are wanted from the store, and how many of the first it has. Asked once."""
+        if not self._short:
+            return []
+        each = self._held_each()
+        wishes = [(room.site, room.wish(each)) for room in self._short.values()]
+        self._short.clear()
+        return wishes
+
+    def load(
+        self, site: Site, records: Sequence[WaitingRecord], lent: Collection[PageKey], *, is_all: bool
+    ) -> None:
+        """The first pages of a site that the store has, in order; those held or lent out are among them."""
+        room = self.room(site)
+        assert isinstance(room, SpillingRoom)
+        pages = []
+        for record in records:
+            self._serial += 1
+            key = self._ordering.page_key(record.page)
+            pages.append((Waiting(key, self._serial, record.page, record.attempt), record.retry_at))
+        self.waiting -= room.load(pages, lent, is_all=is_all)
+        self._changed[site] = room
+        self._mind(room)
+
+    def _held_each(self) -> int:
+        assert self._most_held is not None
+        return pages_held_each(self._most_held, len(self._rooms))
+
+    def _mind(self, room: Room) -> None:
+        if isinstance(room, SpillingRoom) and room.is_short(self._held_each()):
+            self._short[room.site] = room
+
+    # -- the heaps of sites -----------------------------------------------------------------------------
 
     def settled(self, page: Page, links: Sequence[Page] = ()) -> None:
         """A page that was taken is done with, for now or for good, and had these links. To be told before

@@ -21,6 +21,7 @@ from headway.model.command import (
     FetchRobots,
     Finished,
     Foresee,
+    LoadPages,
     Obeyed,
     SaveFound,
     SaveServers,
@@ -32,7 +33,9 @@ from headway.model.command import (
     SetRates,
     WakeAt,
 )
-from headway.model.event import Draining, Event, PageSettled, RobotsSettled, Tick
+from headway.model.event import Draining, Event, Loaded, PageSettled, PagesLoaded, RobotsSettled, Tick
+from headway.model.page import Site
+from headway.model.snapshot import WaitingRecord
 from headway.ports import Clock
 from headway.units import FOREVER, Instant, Seconds
 
@@ -66,6 +69,8 @@ class Journal(Protocol):
 
     def save(self, batch: Sequence[Saving]) -> None: ...
 
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]: ...
+
 
 class LiveDriver:
     def __init__(
@@ -84,6 +89,7 @@ class LiveDriver:
         self._commit_every_s = commit_every_s
         self._inbox: list[Event] = []
         self._batch: list[Saving] = []
+        self._wished: list[LoadPages] = []
         self._pump_scheduled = False
         self._is_commit_due = False
         self._wake_timer: asyncio.TimerHandle | None = None
@@ -138,6 +144,7 @@ class LiveDriver:
             # in it must have its row.
             if self._is_commit_due:
                 self._commit()
+                self._load_wished()
         except Exception as problem:
             # Whatever it is ends the crawl, after what is known has been saved.
             self._fail(problem)
@@ -168,6 +175,9 @@ class LiveDriver:
                 self._collector.start(command, self.tell, self._fail)
             case SaveFound() | SaveSettled() | SaveSite() | SaveTasks() | SaveServers():
                 self._batch.append(command)
+                self._schedule_commit()
+            case LoadPages():
+                self._wished.append(command)
                 self._schedule_commit()
             case SetRates():
                 self._collector.set_rates(command)
@@ -206,6 +216,19 @@ class LiveDriver:
             self._journal.save(self._batch)
             self._batch = []
             self._collector.committed()
+
+    def _load_wished(self) -> None:
+        """Here the store and the machine agree on what waits: nothing happens between reading and telling."""
+        if not self._wished:
+            return
+        loads = []
+        for wish in self._wished:
+            waiting = tuple(self._journal.first_waiting(wish.site, wish.most))
+            loads.append(Loaded(wish.site, waiting, is_all=len(waiting) < wish.most))
+        self._wished = []
+        now = self._clock.now()
+        for command in self._crawl.step(now, PagesLoaded(tuple(loads))):
+            self._obey(now, command)
 
     def _fail(self, problem: BaseException) -> None:
         assert self._over is not None

@@ -25,6 +25,13 @@ class FetchRobots(msgspec.Struct, frozen=True, gc=False):
     """The site's own, or where that one leads."""
 
 
+class LoadPages(msgspec.Struct, frozen=True, gc=False):
+    """The first pages of a site that wait in the store are wanted, once all savings until now are in it."""
+
+    site: Site
+    most: int
+
+
 class SetRates(msgspec.Struct, frozen=True):
     """What each site may read from now on while it reads; those not named have no claim of their own, and
     live on what is left. A site that pauses lends its claim, so the sum may exceed the capacity."""
@@ -84,6 +91,8 @@ class SaveFound(msgspec.Struct, frozen=True):
     """Pages seen for the first time, to be kept as waiting."""
 
     pages: tuple[Page, ...]
+    is_elsewhere: bool = False
+    """Of sites that another collector may hold: they are for whoever does."""
 
 
 class SaveSettled(msgspec.Struct, frozen=True):
@@ -127,4 +136,15 @@ class SaveServers(msgspec.Struct, frozen=True):
 
 
 Saving = SaveTasks | SaveFound | SaveAgain | SaveSettled | SaveSite | SaveServers
-Command = FetchPage | FetchRobots | SetRates | SetCapacity | Foresee | Obeyed | WakeAt | Finished | Saving
+Command = (
+    FetchPage
+    | FetchRobots
+    | LoadPages
+    | SetRates
+    | SetCapacity
+    | Foresee
+    | Obeyed
+    | WakeAt
+    | Finished
+    | Saving
+)

@@ -9,7 +9,7 @@ from headway.model.order import Order
 from headway.model.outcome import Capture, Outcome, Sighting
 from headway.model.page import Lease, Page, Site
 from headway.model.robots import RobotsRules
-from headway.model.snapshot import Snapshot
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -40,6 +40,20 @@ class PageSettled(msgspec.Struct, frozen=True):
     sighting: Sighting | None = None
     was: PageState | None = None
     """What an earlier visit had made of the page, if there was one."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """The first pages of a site in the store, in order."""
+
+    site: Site
+    waiting: tuple[WaitingRecord, ...]
+    is_all: bool
+
+
+class PagesLoaded(msgspec.Struct, frozen=True):
+    """What `LoadPages` asked for, read when the store had all savings until now, and told at once."""
+
+    loads: tuple[Loaded, ...]
 
 
 class RobotsSettled(msgspec.Struct, frozen=True):
@@ -107,5 +121,5 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-_FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining | Found | Again | Delivered
-Event = _FromOutside | PageSettled | RobotsSettled | Tick
+FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining | Found | Again | Delivered
+Event = FromOutside | PageSettled | RobotsSettled | PagesLoaded | Tick

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -44,5 +44,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """In the order in which they were found."""
     seen: Sequence[PageKey]
     """Every key ever saved, the waiting ones included."""
+    unloaded: Mapping[Site, int] = {}
+    """How many more pages of a site wait in the store, where not all were asked for."""
     servers: Sequence[tuple[str, bytes]] = ()
     """What was learnt of servers, as `SaveServers` had it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from headway.model.command import PageState, SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
@@ -43,6 +43,9 @@ class Numbers:
             number = self.new_site_ids[site] = len(self._site_ids) + len(self.new_site_ids) + 1
         return number
 
+    def known_id(self, site: Site) -> int | None:
+        return self._site_ids.get(site)
+
     def take_place(self) -> int:
         self._next_place += 1
         return self._next_place - 1
@@ -71,7 +74,10 @@ class _Sums:
 class BatchWriter:
     """Writes one batch inside the transaction that the store has begun."""
 
-    def __init__(self, connection: sqlite3.Connection, numbers: Numbers) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, numbers: Numbers, rank_of: Callable[[Page], float]
+    ) -> None:
+        self._rank_of = rank_of
         self._run = connection.execute
         self._run_many = connection.executemany
         self._numbers = numbers
@@ -114,7 +120,9 @@ class BatchWriter:
             # Said to be new and yet known: such a page is not queued again.
             added = {place for site_id, key, place in seen if self._find(site_id, key)[0] == place}
             placed = [row for row in placed if row[1] in added]
-        waiting = [rows.waiting_row(site_id, place, page) for site_id, place, page in placed]
+        waiting = [
+            rows.waiting_row(site_id, place, page, self._rank_of(page)) for site_id, place, page in placed
+        ]
         self._run_many(sql.ADD_WAITING, waiting)
 
     def _settle(self, settled: Iterable[SaveSettled], notes: Notes) -> None:
@@ -138,7 +146,14 @@ class BatchWriter:
             else:
                 place = self._numbers.take_place()
                 changes.placed.append(
-                    rows.waiting_row(site_id, place, saving.page, saving.attempt + 1, saving.retry_at)
+                    rows.waiting_row(
+                        site_id,
+                        place,
+                        saving.page,
+                        self._rank_of(saving.page),
+                        attempt=saving.attempt + 1,
+                        retry_at=saving.retry_at,
+                    )
                 )
                 changes.seen.append((place, page_id, site_id, key))
         self._run_many(sql.RETRY_LATER, changes.retried)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from headway.frontier.spilling import pages_held_each
 from headway.model.command import SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
 from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
@@ -14,6 +15,7 @@ from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.ports import Original
 from headway.store import rows
+from headway.store.rows import as_found
 from headway.units import Instant
 
 _FREE_NOW = Instant(0.0)
@@ -30,15 +32,27 @@ class MemoryStore:
         self._originals: dict[str, Original] = {}
         self._lengths: dict[str, int] = {}
         self._servers: dict[str, bytes] = {}
+        self._rank_of: Callable[[Page], float] = as_found
 
-    def load(self) -> Snapshot | None:
+    def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
+        self._rank_of = rank_of
+
+    def load(self, most_waiting: int | None = None) -> Snapshot | None:
         if self._started_at is None:
             return None
+        waiting, unloaded = list(self._waiting.values()), {}
+        if most_waiting is not None:
+            counts = Counter(record.page.site for record in waiting)
+            each = pages_held_each(most_waiting, len(counts))
+            first = {record.page.key for site in counts for record in self.first_waiting(site, each)}
+            waiting = [record for record in waiting if record.page.key in first]
+            unloaded = {site: count - each for site, count in counts.items() if count > each}
         return Snapshot(
             started_at=self._started_at,
             tasks=list(self._tasks.values()),
             sites=list(self._sites.values()),
-            waiting=list(self._waiting.values()),
+            waiting=waiting,
+            unloaded=unloaded,
             seen=list(self._seen),
             servers=sorted(self._servers.items()),
         )
@@ -65,6 +79,10 @@ class MemoryStore:
                 case SaveFound():
                     pass
         self._lengths.update(file_lengths)
+
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        waiting = [record for record in self._waiting.values() if record.page.site == site]
+        return sorted(waiting, key=lambda record: self._rank_of(record.page))[:most]
 
     def find_digest(self, digest: str) -> Original | None:
         return self._originals.get(digest)

@@ -19,6 +19,11 @@ _REASON_CHARACTERS = 120
 _COUNTED = {PageState.DONE: "done", PageState.FAILED: "failed", PageState.EXCLUDED: "excluded"}
 
 
+def as_found(page: Page) -> float:
+    """The order of a crawl that was told of none."""
+    return 0.0
+
+
 def path_of(url: str, site: Site) -> str:
     """The URL without what the site says already; with = in front where that is not possible."""
     rest = url[len(site) :]
@@ -55,9 +60,10 @@ def is_final(state: PageState) -> bool:
 
 
 def waiting_row(
-    site_id: int, place: int, page: Page, attempt: int = 0, retry_at: float | None = None
+    site_id: int, place: int, page: Page, rank: float, *, attempt: int = 0, retry_at: float | None = None
 ) -> tuple[object, ...]:
-    return site_id, place, page.key, path_of(page.url, page.site), page.depth, page.score, attempt, retry_at
+    path = path_of(page.url, page.site)
+    return site_id, place, page.key, path, page.depth, page.score, attempt, retry_at, rank
 
 
 def page_row(

@@ -8,14 +8,15 @@ transaction. So at any moment the last commit says what counts, and a killed cra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from headway.errors import StoreError
 from headway.model.command import SaveSettled, Saving
+from headway.model.page import Page
 from headway.model.snapshot import Snapshot
 from headway.store.appendlog import AppendLog
 from headway.store.batch import Notes
@@ -32,6 +33,14 @@ PAGES = "pages.jsonl"
 LOG = "crawl.log"
 DECISIONS = "decisions.jsonl"
 _FOLDERS = (ARCHIVE_FOLDER, "indexes", "report")
+
+
+class WaitingOrder(NamedTuple):
+    """How the pages of a site wait, and about how many pages are to be at hand; None: all."""
+
+    name: str
+    rank_of: Callable[[Page], float]
+    most_loaded: int | None
 
 
 class RunFolder:
@@ -61,6 +70,7 @@ class RunFolder:
         now: Instant,
         *,
         warc_info: Mapping[str, str] | None = None,
+        waiting_order: WaitingOrder | None = None,
     ) -> Self:
         """Begin a crawl in a new or empty folder, or take up the one that is there."""
         path = Path(path)
@@ -73,7 +83,9 @@ class RunFolder:
             with clear_errors(path):
                 for name in _FOLDERS:
                     (path / name).mkdir(mode=0o755, exist_ok=True)
-            snapshot = store.load()
+            if waiting_order is not None:
+                store.order_waiting(waiting_order.name, waiting_order.rank_of)
+            snapshot = store.load(waiting_order.most_loaded if waiting_order is not None else None)
             if snapshot is None:
                 store.create(now, job)
             cut_back(path, store.committed_lengths(), logs=(PAGES, LOG, DECISIONS))

@@ -24,11 +24,12 @@ _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 64 * 1024
 _BUSY_MS = 10_000
 
-_TABLES = """
+TABLES = """
 CREATE TABLE crawl (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     started_at REAL NOT NULL,
-    job TEXT NOT NULL
+    job TEXT NOT NULL,
+    waiting_order TEXT NOT NULL
 );
 CREATE TABLE site (
     id INTEGER PRIMARY KEY,
@@ -92,8 +93,10 @@ CREATE TABLE waiting (
     score REAL,
     attempt INTEGER NOT NULL DEFAULT 0,
     retry_at REAL,
+    rank REAL NOT NULL,
     PRIMARY KEY (site_id, place)
 ) WITHOUT ROWID;
+CREATE INDEX waiting_in_order ON waiting (site_id, rank, place);
 -- `links` has the keys of the pages linked to, eight bytes each, little-endian.
 CREATE TABLE page (
     id INTEGER PRIMARY KEY,
@@ -247,6 +250,6 @@ def _check_or_make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if check_version(connection, path):
         return
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_TABLES}"
+        f"BEGIN IMMEDIATE; {TABLES}"
         f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from headway.errors import StoreError
+from headway.frontier.spilling import pages_held_each
 from headway.model.command import Saving
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
@@ -32,6 +33,8 @@ class SqliteStore:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._mutex = threading.Lock()
+        self._order = ""
+        self._rank_of: Callable[[Page], float] = rows.as_found
         self._samples: list[tuple[object, ...]] = []
         self._course: list[SiteCourse] = []
         self._lock_fd = schema.lock(self.path)
@@ -44,16 +47,32 @@ class SqliteStore:
             os.close(self._lock_fd)
             raise
 
-    def load(self) -> Snapshot | None:
+    def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
+        self._order, self._rank_of = name, rank_of
+        row = self._connection.execute("SELECT waiting_order FROM crawl").fetchone()
+        if row is None or row[0] == name:
+            return
+
+        def rank(site: Site, path: str, key: PageKey, depth: int, score: float) -> float:
+            return rank_of(Page(rows.url_of(path, site), site, key, depth, score))
+
+        with self._transaction():
+            self._connection.create_function("rank_of", 5, rank, deterministic=True)
+            self._connection.execute(sql.RANK_ANEW)
+            self._connection.execute("UPDATE crawl SET waiting_order = ?", (name,))
+
+    def load(self, most_waiting: int | None = None) -> Snapshot | None:
         with self._mutex, clear_errors(self.path):
             row = self._connection.execute("SELECT started_at FROM crawl").fetchone()
             if row is None:
                 return None
+            waiting, unloaded = self._load_waiting(most_waiting)
             return Snapshot(
                 started_at=Instant(row[0]),
                 tasks=self._load_tasks(),
                 sites=self._load_sites(),
-                waiting=self._load_waiting(),
+                waiting=waiting,
+                unloaded=unloaded,
                 seen=self._load_seen(),
                 servers=self._connection.execute(sql.SERVERS).fetchall(),
             )
@@ -61,7 +80,9 @@ class SqliteStore:
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
         text = msgspec.json.encode(job, enc_hook=str).decode()
         with self._transaction():
-            self._connection.execute("INSERT OR REPLACE INTO crawl VALUES (1, ?, ?)", (started_at, text))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO crawl VALUES (1, ?, ?, ?)", (started_at, text, self._order)
+            )
 
     def commit(
         self, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes | None = None
@@ -69,7 +90,7 @@ class SqliteStore:
         numbers = self._numbers.copy()
         samples, course = list(self._samples), list(self._course)
         with self._transaction():
-            BatchWriter(self._connection, numbers).write(batch, file_lengths, notes or {})
+            BatchWriter(self._connection, numbers, self._rank_of).write(batch, file_lengths, notes or {})
             self._connection.executemany(ADD_SAMPLE, samples)
             write_course(self._connection, course)
         self._numbers.accept(numbers)
@@ -161,7 +182,26 @@ class SqliteStore:
     def _load_sites(self) -> list[SiteRecord]:
         return [SiteRecord(*row) for row in self._connection.execute(sql.LOAD_SITES)]
 
-    def _load_waiting(self) -> list[WaitingRecord]:
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        with self._mutex, clear_errors(self.path):
+            return self._first_waiting(site, most)
+
+    def _first_waiting(self, site: Site, most: int) -> list[WaitingRecord]:
+        found = self._connection.execute(sql.FIRST_WAITING, (self._numbers.known_id(site), most))
+        return [
+            WaitingRecord(Page(rows.url_of(path, site), site, key, depth, score), attempt, retry_at)
+            for path, key, depth, score, attempt, retry_at in found
+        ]
+
+    def _load_waiting(self, most: int | None) -> tuple[list[WaitingRecord], dict[Site, int]]:
+        if most is None:
+            return self._load_all_waiting(), {}
+        counts = dict(self._connection.execute(sql.COUNT_WAITING).fetchall())
+        each = pages_held_each(most, len(counts))
+        waiting = [record for site in counts for record in self._first_waiting(site, each)]
+        return waiting, {site: count - each for site, count in counts.items() if count > each}
+
+    def _load_all_waiting(self) -> list[WaitingRecord]:
         return [
             WaitingRecord(Page(rows.url_of(path, site), site, key, depth, score), attempt, retry_at)
             for site, path, key, depth, score, attempt, retry_at in self._connection.execute(sql.LOAD_WAITING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
-ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ADD_PAGE = """
     INSERT INTO page
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -61,6 +61,13 @@ LOAD_SITES = """
 LOAD_WAITING = """
     SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
     FROM waiting JOIN site ON site.id = waiting.site_id ORDER BY place"""
+COUNT_WAITING = "SELECT site, count(*) FROM waiting JOIN site ON site.id = site_id GROUP BY site_id"
+FIRST_WAITING = """
+    SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting INDEXED BY waiting_in_order WHERE site_id = ? ORDER BY rank, place LIMIT ?"""
+RANK_ANEW = """
+    UPDATE waiting SET rank =
+        rank_of((SELECT site FROM site WHERE site.id = site_id), path, key, depth, coalesce(score, 0.0))"""
 
 TOTALS = """
     SELECT count(*), (SELECT count(*) FROM seen), (SELECT count(*) FROM waiting), coalesce(sum(done), 0),

@@ -1,0 +1,111 @@
+"""A waiting room that holds the first pages of its site, and leaves the rest to the store.
+
+The order is the same as without: every page in the room comes before every page that is only in the store,
+and a page that belongs behind the last one held goes there at once. When the room is nearly empty, the
+next ones are asked for; until they are there it counts them, but has nothing more to give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from heapq import heappush
+
+from headway.frontier.line import Waiting
+from headway.frontier.room import Room
+from headway.model.page import PageKey, Site
+from headway.policy.ordering.base import Key
+from headway.units import FOREVER, Instant
+
+_MOST_EACH = 4096
+_LEAST_EACH = 16
+_NO_END: tuple[Key, float] = (math.inf, math.inf)
+
+
+def pages_held_each(in_all: int, sites: int) -> int:
+    """How many pages of each site are held when so many may be held of all of them."""
+    return max(_LEAST_EACH, min(_MOST_EACH, in_all // max(1, sites)))
+
+
+class SpillingRoom(Room):
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.spilled = 0
+        """Pages that wait in the store only; they are counted in `waiting`."""
+        self.is_loading = False
+        self._end: tuple[Key, float] = _NO_END
+        """The place of the last page held: what comes behind it is not."""
+
+    def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
+        # A page that is to be tried again stays: only the room knows when its penalty is over.
+        if not_before is None and self.spilled and (waiting.key, waiting.serial) > self._end:
+            self.spilled += 1
+            self.waiting += 1
+        else:
+            super().put(waiting, not_before)
+
+    def trim(self, each: int) -> None:
+        """Hold no more than so many of those in line, once it has become twice as many."""
+        if len(self._line) <= 2 * each:
+            return
+        everyone = self._line.pop_all()
+        for waiting in everyone[:each]:
+            self._line.push(waiting)
+        self.spilled += len(everyone) - each
+        self._end = everyone[each - 1].key, everyone[each - 1].serial
+
+    def is_short(self, each: int) -> bool:
+        """Whether it is time to ask for more."""
+        return self.spilled > 0 and not self.is_loading and len(self._line) <= each // 4
+
+    def wish(self, each: int) -> int:
+        """How many pages to ask the store for: it has those held here, and the one lent out, as well."""
+        self.is_loading = True
+        return each + len(self._line) + len(self._later) + 1
+
+    def spill_all_but_held(self, count: int) -> None:
+        """So many more wait in the store than have been put in."""
+        everyone = self._line.pop_all()
+        for waiting in everyone:
+            self._line.push(waiting)
+        self._end = (everyone[-1].key, everyone[-1].serial) if everyone else (-math.inf, 0)
+        self.spilled += count
+        self.waiting += count
+
+    def load(
+        self,
+        pages: Sequence[tuple[Waiting, Instant | None]],
+        lent: Collection[PageKey],
+        *,
+        is_all: bool,
+    ) -> int:
+        """Take in what the store has first; returns by how much fewer pages wait than was thought."""
+        self.is_loading = False
+        held = self._line.pop_all()
+        known = {waiting.page.key for waiting in held}
+        known.update(waiting.page.key for _, waiting in self._later)
+        for waiting in held:
+            self._line.push(waiting)
+        for waiting, not_before in pages:
+            if waiting.page.key in known or waiting.page.key in lent:
+                continue
+            self.spilled -= 1
+            if not_before is None:
+                self._line.push(waiting)
+            else:
+                heappush(self._later, (not_before, waiting))
+            self._end = max(self._end, (waiting.key, waiting.serial))
+        missing = self.spilled if is_all or self.spilled < 0 else 0
+        self.spilled -= missing
+        self.waiting -= missing
+        if not self.spilled:
+            self._end = _NO_END
+        return missing
+
+    def take_all(self) -> list[Waiting]:
+        everyone = super().take_all()
+        self.waiting = self.spilled
+        return everyone
+
+    def ready_at(self) -> Instant:
+        return super().ready_at() if self._line or self._later else FOREVER

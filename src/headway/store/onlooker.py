@@ -1,0 +1,146 @@
+"""What somebody who looks on asks every second: few rows, short transactions, nothing that grows with the pages.
+
+Beside a crawl that writes, reading never waits and never makes it wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.errors import StoreError
+from headway.store import rows, schema
+from headway.store.failures import clear_errors
+from headway.store.reader import DATABASE
+
+_LAST_PAGES = 20_000
+"""Failures are looked for among the last so many pages: where they are rare, looking further would take long."""
+
+_SITES = """
+    SELECT site.id, site, done, failed, excluded, coalesce(waiting, 0), wire_bytes, content_bytes,
+           deadline_at, weight, coalesce(max_pages = 0, 0), started_at, ended_at, left_bytes,
+           share_bytes_per_s, forecast_from_at, forecast_to_at
+    FROM site LEFT JOIN task ON task.site_id = site.id
+    WHERE task.site_id NOT NULL OR free_at NOT NULL ORDER BY site.id"""
+_LAST_SAMPLES = """
+    SELECT at, wire_bytes, capacity_bytes_per_s, predicted_bytes_per_s, in_flight, waiting, done, failed,
+           coalesce(is_paused, 0)
+    FROM sample WHERE id > (SELECT coalesce(max(id), 0) FROM sample) - ? ORDER BY id"""
+_OUTCOMES = """
+    SELECT state, kind, sum(pages) FROM outcome WHERE state IN ('failed', 'waiting', 'excluded')
+    GROUP BY state, kind ORDER BY sum(pages) DESC"""
+_FAILURES = """
+    SELECT site.site, path, kind, status, detail, settled_at FROM page JOIN site ON site.id = page.site_id
+    WHERE state = 'failed' AND page.id > (SELECT coalesce(max(id), 0) FROM page) - ?
+    ORDER BY page.id DESC LIMIT ?"""
+
+
+class SiteNow(msgspec.Struct, frozen=True, gc=False):
+    number: int
+    site: str
+    done: int
+    failed: int
+    excluded: int
+    waiting: int
+    wire_bytes: int
+    content_bytes: int
+    deadline_at: float | None
+    weight: float | None
+    is_stopped: int
+    started_at: float | None
+    ended_at: float | None
+    left_bytes: float | None
+    share_bytes_per_s: float | None
+    forecast_from_at: float | None
+    forecast_to_at: float | None
+
+
+class SampleNow(msgspec.Struct, frozen=True, gc=False):
+    at: float
+    wire_bytes: int
+    capacity_bytes_per_s: float
+    predicted_bytes_per_s: float | None
+    in_flight: int | None
+    waiting: int | None
+    done: int | None
+    failed: int | None
+    is_paused: int
+
+
+class CourseRow(msgspec.Struct, frozen=True, gc=False):
+    at: float
+    wire_bytes: int
+    waiting: int
+    left_bytes: float | None
+    share_bytes_per_s: float | None
+    forecast_from_at: float | None
+    forecast_to_at: float | None
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    url: str
+    kind: str
+    status: int
+    detail: str
+    at: float
+
+
+class Onlooker:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / DATABASE
+        self._lock_path = self.path.with_name(self.path.name + "-lock")
+        self._connection = schema.open_for_reading(self.path)
+
+    def crawl(self) -> tuple[float, dict[str, Any]]:
+        """When the crawl was begun, and its job."""
+        row = self._all("SELECT started_at, job FROM crawl")
+        if not row:
+            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
+        return row[0][0], msgspec.json.decode(row[0][1])
+
+    def sites(self) -> list[SiteNow]:
+        return [SiteNow(*row) for row in self._all(_SITES)]
+
+    def last_samples(self, most: int) -> list[SampleNow]:
+        return [SampleNow(*row) for row in self._all(_LAST_SAMPLES, (most,))]
+
+    def outcomes(self) -> list[tuple[str, str, int]]:
+        """State, kind and number of what was not fetched, most frequent first."""
+        return [(state, kind, count) for state, kind, count in self._all(_OUTCOMES)]
+
+    def site_outcomes(self, number: int) -> list[tuple[str, str, int]]:
+        query = "SELECT state, kind, sum(pages) FROM outcome WHERE site_id = ? GROUP BY 1, 2 ORDER BY 3 DESC"
+        return [(state, kind, count) for state, kind, count in self._all(query, (number,))]
+
+    def course(self, number: int) -> list[CourseRow]:
+        query = """
+            SELECT at, wire_bytes, waiting, left_bytes, share_bytes_per_s, forecast_from_at, forecast_to_at
+            FROM course WHERE site_id = ? ORDER BY at"""
+        return [CourseRow(*row) for row in self._all(query, (number,))]
+
+    def last_failures(self, most: int) -> list[Failure]:
+        found = self._all(_FAILURES, (_LAST_PAGES, most))
+        return [Failure(rows.url_of(path, site), *rest) for site, path, *rest in found]
+
+    def crawling_process(self) -> int | None:
+        """The process that last took the folder, if it is alive."""
+        try:
+            pid = int(self._lock_path.read_text(encoding="ascii"))
+            os.kill(pid, 0)
+        except PermissionError:
+            return pid
+        except (OSError, ValueError):
+            return None
+        return pid
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _all(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with clear_errors(self.path):
+            return self._connection.execute(query, tuple(values)).fetchall()
