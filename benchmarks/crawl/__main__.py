@@ -1,0 +1,122 @@
+"""`make bench NAME=crawl`: pages a second, CPU and memory of five crawlers on the same web.
+
+nginx on one core serves Debian's manuals as some fifty sites; each crawler in turn has the other core to
+itself. The quick ones run several times, before and between the slow ones, and their median counts: a machine
+is not equally fast all the time. What was fetched is read from the server's log, so that all are counted alike.
+
+    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--sites 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable, Iterable
+
+from benchmarks.sites import SiteFolder, make_web, serve
+from rich.console import Console
+from rich.table import Table
+
+from .crawlers import Crawler, MissingError, all_crawlers
+from .measuring import Run, run_once
+
+QUICK = ("headway", "wget2")
+AT_MOST_S = 60.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.crawl", description="headway beside other crawlers")
+    parser.add_argument("--only", default="headway,wget2,scrapy,crawlee,httrack")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
+    parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
+    parser.add_argument("--sites", type=int, help="only so many sites")
+    options = parser.parse_args()
+    console = Console(width=118)
+    sites = make_web(options.copies)[: options.sites]
+    runs: dict[str, list[Run]] = {}
+    crawlers = dict(_to_be_had(options.only.split(","), all_crawlers(), console))
+    with serve(sites, core=max(os.sched_getaffinity(0))) as server:
+        urls = [site.url for site in sites]
+        for name in _turns(list(crawlers), options.rounds):
+            run = run_once(
+                crawlers[name], server, urls, core=min(os.sched_getaffinity(0)), at_most_s=AT_MOST_S
+            )
+            runs.setdefault(name, []).append(run)
+            console.print(
+                f"{crawlers[name].name}: {len(run.pages):,} pages in {run.crawling_s:.1f} s {run.problem}"
+            )
+    console.print(_described(sites))
+    console.print(_table(crawlers, runs))
+    for line in _differences(crawlers, runs):
+        console.print(line)
+
+
+def _to_be_had(
+    names: list[str], makers: dict[str, Callable[[], Crawler]], console: Console
+) -> Iterable[tuple[str, Crawler]]:
+    for name in names:
+        try:
+            yield name, makers[name]()
+        except MissingError as missing:
+            console.print(f"left out: {missing}")
+
+
+def _turns(names: list[str], rounds: int) -> list[str]:
+    """The quick ones, a slow one, the quick ones, a slow one, ..."""
+    quick, slow = [name for name in names if name in QUICK], [name for name in names if name not in QUICK]
+    turns: list[str] = []
+    for number in range(max(rounds, len(slow))):
+        turns += quick if number < rounds else []
+        turns += slow[number : number + 1]
+    return turns
+
+
+def _described(sites: list[SiteFolder]) -> str:
+    pages, size_bytes = sum(site.pages for site in sites), sum(site.size_bytes for site in sites)
+    return f"{len(sites)} sites, {pages:,} HTML files of {size_bytes / pages / 1000:.1f} KB on average"
+
+
+def _table(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Table:
+    table = Table(title="One core for the crawler, the other for nginx", title_justify="left")
+    table.add_column("crawler")
+    headings = ("pages", "pages/s", "x Scrapy", "whole s", "CPU s per 1,000 pages", "peak MB", "keeps")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "keeps" else "right")
+    median = {name: _median(each) for name, each in runs.items()}
+    scrapy = median["scrapy"].pages_per_s if "scrapy" in median else 0.0
+    for name, run in sorted(median.items(), key=lambda item: -item[1].pages_per_s):
+        speeds = [each.pages_per_s for each in runs[name]]
+        spread = f" ({min(speeds):,.0f}-{max(speeds):,.0f})" if len(speeds) > 1 else ""
+        table.add_row(
+            f"{crawlers[name].name} {crawlers[name].version}",
+            f"{len(run.pages):,}",
+            f"{run.pages_per_s:,.0f}{spread}",
+            f"{run.pages_per_s / scrapy:.1f}" if scrapy else "",
+            f"{run.whole_s:.1f}",
+            f"{1000 * run.cpu_s / len(run.pages):.2f}" if run.pages else "",
+            f"{run.peak_bytes / 1e6:.0f}",
+            crawlers[name].keeps,
+        )
+    return table
+
+
+def _median(runs: list[Run]) -> Run:
+    middle = statistics.median_low([run.pages_per_s for run in runs])
+    return next(run for run in runs if run.pages_per_s == middle)
+
+
+def _differences(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[str]:
+    """Which pages one crawler found and another did not."""
+    everywhere = frozenset[str]().union(*(run.pages for each in runs.values() for run in each))
+    alike = [name for name, each in runs.items() if all(run.pages == everywhere for run in each)]
+    if alike:
+        yield f"the same {len(everywhere):,} pages: " + ", ".join(crawlers[name].name for name in alike)
+    for name, each in runs.items():
+        for run in each:
+            if missing := sorted(everywhere - run.pages):
+                yield f"{crawlers[name].name} lacks {len(missing):,}: {', '.join(missing[:3])}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""One crawler's run: how long, how much CPU and memory, and which pages, by the server's own log."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.sites import Server
+
+from .crawlers import Crawler
+
+
+class Run(NamedTuple):
+    pages: frozenset[str]
+    """URLs of whole HTML pages that were served."""
+    served: int
+    """Answers of any kind."""
+    crawling_s: float
+    """Between the first and the last answer."""
+    whole_s: float
+    """From the start of the process to its end."""
+    cpu_s: float
+    peak_bytes: int
+    problem: str = ""
+
+    @property
+    def pages_per_s(self) -> float:
+        return len(self.pages) / self.crawling_s if self.crawling_s else 0.0
+
+
+def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int, at_most_s: float) -> Run:
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as said:
+        command = ["taskset", "-c", str(core), *crawler.command(Path(name), urls)]
+        began = time.monotonic()
+        process = subprocess.Popen(command, cwd=name, stdout=subprocess.DEVNULL, stderr=said)
+        exit_code, usage = _wait(process.pid, began + at_most_s)
+        process.returncode = exit_code
+        whole_s = time.monotonic() - began
+        said.seek(0)
+        words = said.read().decode(errors="replace").strip()
+    problem = ""
+    if whole_s > at_most_s:
+        problem = f"stopped after {at_most_s:.0f} s"
+    elif exit_code not in crawler.good_exits:
+        problem = f"exit code {exit_code}: {words[-300:]}"
+    requests = server.requests()
+    pages = [each for each in requests if each.status == 200 and not each.url.endswith("/robots.txt")]
+    crawling_s = pages[-1].at - requests[0].at if pages else 0.0
+    cpu_s = usage.ru_utime + usage.ru_stime
+    peak_bytes = usage.ru_maxrss * 1024
+    urls_served = frozenset(each.url for each in pages)
+    return Run(urls_served, len(requests), crawling_s, whole_s, cpu_s, peak_bytes, problem)
+
+
+def _wait(pid: int, until: float) -> tuple[int, resource.struct_rusage]:
+    """Its exit code and what it used, children that it waited for included."""
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), usage
+        if time.monotonic() > until:
+            os.kill(pid, 9)
+            _, status, usage = os.wait4(pid, 0)
+            return os.waitstatus_to_exitcode(status), usage
+        time.sleep(0.01)
