@@ -74,6 +74,8 @@ class Pacer:
         self._capacity = capacity_bytes_per_s
         self._grants: Grants[Site] | None = None
         self._rates: Mapping[Site, float] = {}
+        self._inside: dict[Site, int] = {}
+        """How many connections of a site are at work."""
         self._left: dict[Site, float] = {}
         self._sweep_at = 0.0
         self._callbacks: dict[Ask[Site], OnGranted] = {}
@@ -122,6 +124,7 @@ class Pacer:
 
     def enter(self, now: float, site: Site) -> None:
         """The site shares the link from now on."""
+        self._inside[site] = self._inside.get(site, 0) + 1
         if self._left.pop(site, None) is None:
             self._running().enter(site)
         if now >= self._sweep_at:
@@ -129,7 +132,11 @@ class Pacer:
 
     def leave(self, now: float, site: Site) -> None:
         """It does not; but most come back with their next page, so this takes effect a little later."""
-        self._left[site] = now
+        still_inside = self._inside.pop(site, 1) - 1
+        if still_inside > 0:
+            self._inside[site] = still_inside
+        else:
+            self._left[site] = now
 
     def try_at_once(self, now: float, site: Site, book: SiteBook, wire_bytes: float) -> bool:
         """Whether the bytes may arrive without anybody having to wait; if so, they are granted."""

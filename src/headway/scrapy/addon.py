@@ -1,0 +1,42 @@
+"""The add-on: puts headway's parts in the places that Scrapy has for them, and changes nothing else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import NotConfigured
+from scrapy.pqueues import DownloaderAwarePriorityQueue
+from scrapy.utils.misc import load_object
+
+from headway.scrapy.extension import HeadwayExtension
+from headway.scrapy.handler import HeadwayDownloadHandler
+from headway.scrapy.manners import RetryAfterMiddleware
+from headway.scrapy.patience import PatientPriorityQueue
+from headway.scrapy.settings import read_settings
+from headway.units import Instant
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+_NEAREST_THE_DOWNLOADER = 990
+"""Answers are seen before RetryMiddleware turns them into requests, and those of a cache not at all."""
+
+
+class Addon:
+    """`ADDONS = {"headway.scrapy.Addon": 500}`; HEADWAY_ENABLED = False switches it off."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        if not settings.getbool("HEADWAY_ENABLED", True):
+            raise NotConfigured("HEADWAY_ENABLED is off")
+        # Read here once, so that a mistake ends the command and not the spider halfway.
+        read_settings(Instant(time.time()), settings)
+        for scheme in ("http", "https"):
+            settings["DOWNLOAD_HANDLERS"].set(scheme, HeadwayDownloadHandler, "addon")
+        settings.setdefault_in_component_priority_dict("EXTENSIONS", HeadwayExtension, 0)
+        settings.setdefault_in_component_priority_dict(
+            "DOWNLOADER_MIDDLEWARES", RetryAfterMiddleware, _NEAREST_THE_DOWNLOADER
+        )
+        # A queue of the project's own stays: then requests to a site that asked for a pause wait further on.
+        if load_object(settings["SCHEDULER_PRIORITY_QUEUE"]) is DownloaderAwarePriorityQueue:
+            settings.set("SCHEDULER_PRIORITY_QUEUE", PatientPriorityQueue, "addon")

@@ -1,0 +1,208 @@
+"""Scrapy's requests over headway's paced connections.
+
+Unlike a crawl of headway's own, a spider may have several requests to a site under way, of any method, each
+through a proxy and with a time limit of its own. All connections of a site share the site's part of the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from headway.fetch.connection import Connection
+from headway.fetch.dial import Dialer, DialError
+from headway.fetch.head import HeadError
+from headway.fetch.pacer import Pacer
+from headway.fetch.proxy import Proxy
+from headway.fetch.reader import ResponseReader
+from headway.fetch.resolve import Lookup, Resolver
+from headway.fetch.settings import Limits, Timeouts
+from headway.fetch.target import TargetError
+from headway.model.outcome import Kind
+from headway.scrapy.exchange import Answered, Asked, Place, message, place_of, split_url
+
+_CLOSED = "the spider was closed"
+_STALE_AFTER_S = 0.5
+_MOST_IDLE = 256
+_MOST_WAYS = 64
+
+Way = tuple[Proxy | None, float]
+"""By which proxy, and with which time limit: connections are made for one way."""
+Lane = tuple[Place, Way]
+
+
+class SpiderFetcher:
+    def __init__(
+        self,
+        pacer: Pacer,
+        user_agent: str,
+        make_context: Callable[[], ssl.SSLContext],
+        *,
+        allow_private: bool = True,
+        lookup: Lookup | None = None,
+    ) -> None:
+        self._pacer = pacer
+        self._user_agent = user_agent
+        self._make_context = make_context
+        self._allow_private = allow_private
+        self._resolver = Resolver(lookup)
+        self._dialers: dict[Way, Dialer] = {}
+        self._idle: dict[Lane, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._dialing: set[asyncio.Task[Connection]] = set()
+        self._is_closing = False
+
+    async def fetch(self, asked: Asked, make_reader: Callable[[], ResponseReader]) -> Answered:
+        """Never raises but for cancellation; a reader is made for each try."""
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        try:
+            beginning, path = split_url(asked.url)
+            place = place_of(beginning)
+            request = message(asked, place.origin, path)
+        except (TargetError, HeadError) as error:
+            return Answered(Kind.PROTOCOL, str(error), make_reader())
+        lane = (place, (asked.proxy, asked.timeout_s))
+        connection = self._take_idle(lane, is_fresh=not asked.may_be_repeated)
+        wire_bytes = 0
+        while True:
+            reader = make_reader()
+            if self._is_closing:
+                return Answered(Kind.CANCELLED, _CLOSED, reader)
+            is_used = connection is not None
+            may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
+            if connection is None:
+                try:
+                    connection = await self._open_connection(lane)
+                except DialError as error:
+                    return Answered(
+                        error.kind,
+                        error.detail,
+                        reader,
+                        duration_s=loop.time() - started_at,
+                        peer=error.peer,
+                    )
+            is_sent = await connection.exchange(request, reader, started_at)
+            wire_bytes += connection.wire_bytes()
+            is_stale = may_be_stale or (is_used and not is_sent)
+            if reader.kind is Kind.RESET and is_stale and not reader.started and not self._is_closing:
+                # The server had closed it while it lay idle: not an answer to this request.
+                connection = None
+                continue
+            self._keep(lane, connection, reader)
+            return Answered(
+                reader.kind,
+                reader.detail,
+                reader,
+                wire_bytes,
+                loop.time() - started_at - connection.waited_s,
+                connection.waited_s,
+                connection.held_s,
+                connection.peer,
+            )
+
+    async def aclose(self) -> None:
+        """Close everything; what is under way ends as CANCELLED."""
+        self._is_closing = True
+        for dialing in self._dialing:
+            dialing.cancel()
+        connections = list(self._open)
+        for connection in connections:
+            connection.cancel(_CLOSED)
+        self._idle.clear()
+        await self._resolver.aclose()
+        await asyncio.gather(*(connection.closed for connection in connections))
+
+    def _take_idle(self, lane: Lane, *, is_fresh: bool) -> Connection | None:
+        """The last one used. With `is_fresh` only if it cannot have gone stale: what is not to be repeated
+        must not be sent into a connection that may be dead."""
+        waiting = self._idle.get(lane)
+        while waiting:
+            connection = waiting.pop()
+            if not connection.reusable:
+                continue
+            if connection.misfit or (is_fresh and connection.idle_s() >= _STALE_AFTER_S):
+                connection.abort()
+                continue
+            return connection
+        return None
+
+    def _keep(self, lane: Lane, connection: Connection, reader: ResponseReader) -> None:
+        if self._is_closing or not (reader.reply is None or reader.reply.keep_alive):
+            connection.abort()
+        elif connection.reusable:
+            self._idle.setdefault(lane, []).append(connection)
+            if len(self._open) > _MOST_IDLE:
+                self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        for waiting in self._idle.values():
+            if waiting:
+                waiting.pop(0).abort()
+                return
+
+    async def _open_connection(self, lane: Lane) -> Connection:
+        try:
+            connection = await self._dial(lane)
+        except DialError as error:
+            if not error.out_of_files or not any(self._idle.values()):
+                raise
+            await self._close_idle()
+            connection = await self._dial(lane)
+        self._open.add(connection)
+        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    async def _close_idle(self) -> None:
+        idle = [connection for waiting in self._idle.values() for connection in waiting]
+        self._idle.clear()
+        for connection in idle:
+            connection.abort()
+        await asyncio.gather(*(connection.closed for connection in idle))
+
+    async def _dial(self, lane: Lane) -> Connection:
+        place, way = lane
+        dialing = asyncio.ensure_future(self._dialer(way).dial(place.origin, place.site))
+        self._dialing.add(dialing)
+        try:
+            return await dialing
+        except asyncio.CancelledError:
+            if self._is_closing:
+                raise DialError(Kind.CANCELLED, _CLOSED) from None
+            raise
+        finally:
+            self._dialing.discard(dialing)
+
+    def _dialer(self, way: Way) -> Dialer:
+        dialer = self._dialers.get(way)
+        if dialer is None:
+            proxy, timeout_s = way
+            if len(self._dialers) >= _MOST_WAYS:
+                del self._dialers[next(iter(self._dialers))]
+            self._dialers[way] = dialer = _SpiderDialer(
+                self._make_context,
+                resolver=self._resolver,
+                pacer=self._pacer,
+                timeouts=Timeouts(
+                    connect_s=timeout_s, first_byte_s=timeout_s, idle_s=timeout_s, total_s=timeout_s
+                ),
+                limits=Limits(),
+                user_agent=self._user_agent,
+                allow_private=self._allow_private,
+                proxy=proxy,
+            )
+        return dialer
+
+
+class _SpiderDialer(Dialer):
+    """Agrees on keys as Scrapy's own settings say."""
+
+    def __init__(self, make_context: Callable[[], ssl.SSLContext], **parts: object) -> None:
+        super().__init__(**parts)  # type: ignore[arg-type]  # handed on as they are
+        self._make_context = make_context
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = self._make_context()
+        return self._context
