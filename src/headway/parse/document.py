@@ -1,23 +1,29 @@
 """A response read once: where it leads, what it asks of robots, what it is.
 
-A redirect leads to its target, at the same depth, and nowhere else. Only HTML is read for links; its
-`Link` and `X-Robots-Tag` headers count for every type.
+A redirect leads to its target, at the same depth, and nowhere else. HTML is read for links, and sitemaps and
+feeds for what they list; `Link` and `X-Robots-Tag` headers count for every type.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from headway.model.page import Page
+import msgspec
+from msgspec import structs
+
+from headway.model.page import Page, PageKey
 from headway.parse.charset import decode
 from headway.parse.digest import content_digest
 from headway.parse.directives import of_headers
 from headway.parse.headers import charset_of, links_of, media_type_of
 from headway.parse.links import Markup, leads_to_a_page, read
+from headway.parse.listed import Listing
+from headway.parse.listing import read_listing
 from headway.parse.sniff import sniffed_type
 from headway.parse.url import NOTHING_FOUND, canonical, page_of, pages_of
 from headway.policy.identity import product_token
 from headway.ports import Response
+from headway.units import Instant
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 REDIRECT_STATUSES = frozenset({300, 301, 302, 303, 307, 308})
@@ -31,9 +37,12 @@ class ParseOptions(msgspec.Struct, frozen=True):
     max_links: int = 10_000
     """Of one page, the first so many count. The longest lists for people have some thousands; a page made of
     nothing but links has a million, and taking them in would hold up everybody for as long as a minute."""
+    read_sitemaps: bool = False
+    read_feeds: bool = False
 
 
 _WRITTEN_FOR_ONE = 5
+_MOST_FEEDS = 10
 DEFAULT_OPTIONS = ParseOptions()
 
 
@@ -51,6 +60,11 @@ class Parsed(msgspec.Struct, frozen=True):
     """As declared, or as the content looks when nothing was declared."""
     skipped_links: int = 0
     """Hrefs that lead to no page (mail addresses, scripts, nonsense), and links beyond the limit."""
+    lists: tuple[Page, ...] = ()
+    """Sitemaps and feeds that it leads to."""
+    is_list: bool = False
+    modified_at: Mapping[PageKey, Instant] = msgspec.field(default_factory=dict)
+    """When the pages of a list were changed, where it says so."""
 
 
 def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTIONS) -> Parsed:
@@ -63,6 +77,10 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     digest = content_digest(content) if content else ""
     if not 200 <= response.status < 300:
         return Parsed(digest=digest, content_type=media_type)
+    if (options.read_sitemaps or options.read_feeds) and media_type not in HTML_TYPES:
+        listing = read_listing(content, media_type, page.url)
+        if listing is not None and (options.read_feeds if listing.is_feed else options.read_sitemaps):
+            return _parse_listing(listing, page, Parsed(digest=digest, content_type=media_type))
     product = product_token(options.user_agent)
     markup, charset, codec = Markup([]), "", "utf-8"
     if media_type in HTML_TYPES:
@@ -77,6 +95,9 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     # Some are written more than once; beyond so many they are not even looked at.
     most = _WRITTEN_FOR_ONE * options.max_links
     found = NOTHING_FOUND if asked.nofollow else pages_of(links[:most], base, page.depth + 1, codec)
+    # Blogs name a feed of comments on every page; those that the first page names have what is new.
+    reads_feeds = options.read_feeds and page.depth == 0 and not asked.nofollow
+    feeds = pages_of(markup.feeds[:_MOST_FEEDS], base, page.depth + 1).pages if reads_feeds else ()
     return Parsed(
         links=tuple(found.pages[: options.max_links]),
         noindex=asked.noindex,
@@ -87,6 +108,27 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         charset=charset,
         content_type=media_type,
         skipped_links=found.skipped + max(0, len(found.pages) - options.max_links) + len(links[most:]),
+        lists=tuple(feeds),
+    )
+
+
+def _parse_listing(listing: Listing, page: Page, parsed: Parsed) -> Parsed:
+    base = (canonical(listing.base, page.url) if listing.base else None) or page.url
+    pages, modified_at = {}, {}
+    for href, changed_at in listing.pages:
+        found = page_of(href, base, page.depth + 1)
+        if found is not None:
+            pages[found.key] = found
+            if changed_at is not None:
+                modified_at[found.key] = changed_at
+    lists = pages_of([entry.href for entry in listing.lists], base, page.depth + 1)
+    return structs.replace(
+        parsed,
+        links=tuple(pages.values()),
+        lists=tuple(lists.pages),
+        is_list=True,
+        modified_at=modified_at,
+        skipped_links=len(listing.pages) - len(pages) + lists.skipped,
     )
 
 

@@ -28,7 +28,7 @@ class _Gathering:
     """An entry is whole at the end of its `item` or `entry` element."""
 
     def __init__(self) -> None:
-        self.listing = Listing([], [])
+        self.listing = Listing([], [], is_feed=True)
         self._href = ""
         self._guid = ""
         self._modified_at: Instant | None = None

@@ -29,6 +29,7 @@ The rest is for the browser (stylesheet, icon, preload, preconnect, manifest), f
 pingback, EditURI) or another spelling of the same page (shortlink, amphtml)."""
 
 _PAGE_TYPES = frozenset({"", "text/html", "application/xhtml+xml", "application/pdf", "text/plain"})
+_FEED_TYPES = frozenset({"application/rss+xml", "application/atom+xml"})
 _SELECTOR = "a,area,base,frame,iframe,link,meta,title"
 _REFRESH = re.compile(
     r"\s*(?:\d+(?:\.[\d.]*)?|\.[\d.]*)\s*[;,\s]\s*(?:url\s*=\s*)?(.*)", re.IGNORECASE | re.DOTALL
@@ -44,6 +45,7 @@ class Markup(msgspec.Struct):
     canonical: str | None = None
     title: str = ""
     asked: Directives = NOTHING_ASKED
+    feeds: list[str] = msgspec.field(default_factory=list)
 
 
 def read(text: str, product_token: str) -> Markup:
@@ -89,8 +91,11 @@ def _read_link(markup: Markup, attributes: Mapping[str, str | None]) -> None:
     rels = frozenset((attributes.get("rel") or "").lower().split())
     if "canonical" in rels:
         markup.canonical = markup.canonical or href
-    if leads_to_a_page(rels, media_type_of(attributes.get("type") or "")):
+    media_type = media_type_of(attributes.get("type") or "")
+    if leads_to_a_page(rels, media_type):
         markup.links.append((href, "nofollow" in rels))
+    elif media_type in _FEED_TYPES and "alternate" in rels:
+        markup.feeds.append(href)
 
 
 def leads_to_a_page(rels: frozenset[str], media_type: str) -> bool:

@@ -23,6 +23,7 @@ class Listing(msgspec.Struct):
     pages: list[Entry]
     lists: list[Entry]
     """Further lists: the parts of an index, the next page of a feed."""
+    is_feed: bool = False
     base: str | None = None
     problem: str = ""
     """What was wrong with it, where the rest could not be read."""

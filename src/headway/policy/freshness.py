@@ -21,6 +21,7 @@ KEPT_VISITS = 32
 _BIAS = 0.5
 _STEPS = 60
 _SAME_RATE = 1e-9
+_NEAR_BRANCH = 1e-5
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +102,7 @@ def price_within(rates: Floats, counts: Floats, costs: Floats, budget: float, sh
 
     def spent(price: float) -> float:
         worth = np.minimum(price * costs[known] * rates[known], 1.0)
-        interval_s = np.maximum(_expected_changes(worth) / rates[known], shortest_s)
+        interval_s = np.maximum(_expected_changes(worth) / rates[known], max(shortest_s, 1e-9))
         visits = np.where(worth < 1.0, 1.0 / interval_s, 0.0)
         return float(np.sum(counts[known] * costs[known] * visits))
 
@@ -117,7 +118,8 @@ def price_within(rates: Floats, counts: Floats, costs: Floats, budget: float, sh
 
 def _expected_changes(worth: Floats) -> Floats:
     """The r at which 1 - (1 + r) exp(-r) is this much, by the lower branch of Lambert's function."""
-    small = worth < 1e-10
-    inside = -(1.0 - np.clip(worth, 1e-10, 1.0 - 1e-15)) / math.e
+    inside = -(1.0 - np.clip(worth, _NEAR_BRANCH, 1.0 - 1e-15)) / math.e
     exact = -1.0 - np.real(lambertw(inside, k=-1))
-    return np.where(small, np.sqrt(2.0 * worth), exact)
+    # Near its branch point the function loses half of its digits, and the series needs but three terms.
+    root = np.sqrt(2.0 * worth)
+    return np.where(worth < _NEAR_BRANCH, root * (1.0 + root * (1.0 / 3.0 + root * (11.0 / 72.0))), exact)
