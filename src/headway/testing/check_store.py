@@ -55,6 +55,43 @@ def check_found_pages_wait_in_the_order_found(open_store: OpenStore) -> None:
     _expect(_keys(snapshot), {page.key for page in pages}, "and all of them are seen")
 
 
+def check_the_first_pages_of_a_site_come_in_the_order_asked_for(open_store: OpenStore) -> None:
+    pages = [_page(number, site) for number in range(60) for site in (_OTHER_SITE, _SITE)]
+    own = [page for page in pages if page.site == _SITE]
+    with _opened(open_store) as store:
+        store.order_waiting("depth", lambda page: page.depth)
+        store.create(_BEGAN_AT, {})
+        store.commit([SaveFound(tuple(pages))], {})
+        store.commit([_settled(own[0])], {})
+        by_depth = sorted(own[1:], key=lambda page: page.depth)
+        _expect(_first(store, 20), by_depth[:20], "lower ranks first, equal ones as they were found")
+        _expect(_first(store, 1000), by_depth, "and no more than there are")
+        nowhere = store.first_waiting(Site("http://nowhere.test"), 5)
+        _expect(list(nowhere), [], "nothing waits of a site that is not known")
+    with _opened(open_store) as store:
+        store.order_waiting("score", lambda page: -page.score)
+        by_score = sorted(own[1:], key=lambda page: -page.score)
+        _expect(_first(store, 20), by_score[:20], "another order counts for the pages that wait already")
+
+
+def check_a_part_of_the_waiting_pages_can_be_loaded(open_store: OpenStore) -> None:
+    pages = [_page(number, site) for number in range(60) for site in (_OTHER_SITE, _SITE)]
+    with _opened(open_store) as store:
+        store.order_waiting("score", lambda page: -page.score)
+        store.create(_BEGAN_AT, {})
+        store.commit([SaveFound(tuple(pages))], {})
+        snapshot = store.load(40)
+    if snapshot is None:
+        raise AssertionError("a crawl that was begun is loaded: wanted a Snapshot, got None")
+    for site in (_SITE, _OTHER_SITE):
+        loaded = [record.page for record in snapshot.waiting if record.page.site == site]
+        first = sorted((page for page in pages if page.site == site), key=lambda page: -page.score)
+        _expect(sorted(loaded, key=lambda page: -page.score), first[: len(loaded)], "the first of each site")
+        _expect(len(loaded) + snapshot.unloaded.get(site, 0), 60, "the others are counted")
+        _expect(0 < len(loaded) < 60, True, "some of them, not all")
+    _expect(_keys(snapshot), {page.key for page in pages}, "and all are seen")
+
+
 def check_a_settled_page_waits_no_more_but_stays_seen(open_store: OpenStore) -> None:
     done, failed, excluded, waiting = pages = tuple(map(_page, range(4)))
     with _begun(open_store) as store:
@@ -266,6 +303,10 @@ def _load(open_store: OpenStore) -> Snapshot:
     if snapshot is None:
         raise AssertionError("a crawl that was begun is loaded: wanted a Snapshot, got None")
     return snapshot
+
+
+def _first(store: Store, most: int) -> list[Page]:
+    return [record.page for record in store.first_waiting(_SITE, most)]
 
 
 def _keys(snapshot: Snapshot) -> set[int]:
