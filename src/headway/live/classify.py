@@ -34,6 +34,7 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
         response.detail,
         response.waited_s,
         response.held_s,
+        parsed.fingerprint if parsed is not None else 0,
     )
 
 

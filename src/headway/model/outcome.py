@@ -64,6 +64,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Before the request was issued, how long it waited for its turn on the link."""
     held_s: Seconds = Seconds(0.0)
     """Of the duration, how long it was held back for the sake of our own bound."""
+    fingerprint: int = 0
+    """The content's likeness to other pages (`parse.fingerprint`); 0: not known."""
 
 
 class Sighting(msgspec.Struct, frozen=True, gc=False):

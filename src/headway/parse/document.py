@@ -37,6 +37,8 @@ class ParseOptions(msgspec.Struct, frozen=True):
     max_links: int = 10_000
     """Of one page, the first so many count. The longest lists for people have some thousands; a page made of
     nothing but links has a million, and taking them in would hold up everybody for as long as a minute."""
+    takes_fingerprints: bool = False
+    """Whether pages are told apart by their words (`parse.fingerprint`), too."""
     read_sitemaps: bool = False
     read_feeds: bool = False
 
@@ -55,6 +57,8 @@ class Parsed(msgspec.Struct, frozen=True):
     canonical: str | None = None
     """What the page calls itself by LINK or Link `rel=canonical`, in canonical form."""
     digest: str = ""
+    fingerprint: int = 0
+    """Its likeness to other pages; 0 where that was not looked at, or says nothing."""
     charset: str = ""
     content_type: str = ""
     """As declared, or as the content looks when nothing was declared."""
@@ -85,7 +89,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     markup, charset, codec = Markup([]), "", "utf-8"
     if media_type in HTML_TYPES:
         text, charset, codec = decode(content, charset_of(declared))
-        markup = read(text, product)
+        markup = read(text, product, takes_fingerprint=options.takes_fingerprints)
     asked = markup.asked | of_headers(_values(response, "x-robots-tag"), product)
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page)
@@ -105,6 +109,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         title=markup.title,
         canonical=named,
         digest=digest,
+        fingerprint=markup.fingerprint,
         charset=charset,
         content_type=media_type,
         skipped_links=found.skipped + max(0, len(found.pages) - options.max_links) + len(links[most:]),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
+from headway.parse import fingerprint
 from headway.parse.directives import NOTHING_ASKED, Directives, of_meta
 from headway.parse.headers import media_type_of
 from headway.parse.scanner import Element, scan
@@ -46,17 +47,27 @@ class Markup(msgspec.Struct):
     title: str = ""
     asked: Directives = NOTHING_ASKED
     feeds: list[str] = msgspec.field(default_factory=list)
+    moves_on: bool = False
+    """It has a refresh to another page: what it says itself is beside the point."""
+    fingerprint: int = fingerprint.NO_FINGERPRINT
 
 
-def read(text: str, product_token: str) -> Markup:
+def read(text: str, product_token: str, *, takes_fingerprint: bool = False) -> Markup:
     """Read a page's markup. Never raises, and takes time in proportion to the length of the page."""
-    elements = tree_elements(text) if len(text) <= LONGEST_FOR_TREE else scan(text)
-    return interpret(elements, product_token)
+    tree = LexborHTMLParser(text) if len(text) <= LONGEST_FOR_TREE else None
+    markup = interpret(scan(text) if tree is None else _elements(tree), product_token)
+    if takes_fingerprint and not markup.moves_on:
+        markup.fingerprint = fingerprint.of_text(text) if tree is None else fingerprint.of_tree(tree, text)
+    return markup
 
 
 def tree_elements(text: str) -> Iterator[Element]:
     """The same as `scanner.scan` gives, by way of a tree."""
-    for node in LexborHTMLParser(text).css(_SELECTOR):
+    return _elements(LexborHTMLParser(text))
+
+
+def _elements(tree: LexborHTMLParser) -> Iterator[Element]:
+    for node in tree.css(_SELECTOR):
         name = node.tag or ""
         yield name, {"text": node.text()} if name == "title" else node.attributes
 
@@ -108,6 +119,7 @@ def _read_meta(markup: Markup, attributes: Mapping[str, str | None], product_tok
     if (attributes.get("http-equiv") or "").lower() == "refresh":
         if target := refresh_target(content):
             markup.links.append((target, False))
+            markup.moves_on = True
     elif name := attributes.get("name"):
         markup.asked |= of_meta(name, content, product_token)
 

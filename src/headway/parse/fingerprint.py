@@ -1,0 +1,64 @@
+"""A page's likeness in 64 bits: pages that share most of their words differ in few of them.
+
+MinHash over the set of words, one bit of each of 64 hashes: two pages whose sets overlap by the share J
+differ in about 32 (1 - J) bits. On a page of few words its pictures count as words too, or all pages of a
+gallery would be one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rensa import RMinHash
+from selectolax.lexbor import LexborHTMLParser
+
+BITS = 64
+NO_FINGERPRINT = 0
+"""Of what is no page with words: likeness says nothing there."""
+
+FEWEST_WORDS = 4
+LONGEST_READ = 65_536
+"""Characters: what comes behind them changes little, and a long page would take long."""
+
+_FEW_WORDS = 100
+# Two patterns, since the search for one plain beginning is much quicker than that for a choice.
+_PICTURES = tuple(
+    re.compile(rf"""<{tag}\b[^<>]*?\b(?:src|SRC)\s*=\s*["']?([^"'\s<>]++)""") for tag in ("img", "IMG")
+)
+_TAG = re.compile(r"<[^<>]*+>")
+_SEED = 1
+_SIGN = 1 << (BITS - 1)
+
+
+def of_tree(tree: LexborHTMLParser, text: str) -> int:
+    """The fingerprint of a page of which the tree is there already."""
+    body = tree.body
+    return _of_page(body.text(separator=" ").split(), text) if body is not None else NO_FINGERPRINT
+
+
+def of_text(text: str) -> int:
+    """The fingerprint of a page that is too long for a tree: that of its beginning."""
+    beginning = text[:LONGEST_READ]
+    return _of_page(_TAG.sub(" ", beginning).split(), beginning)
+
+
+def _of_page(words: list[str], text: str) -> int:
+    if len(words) < _FEW_WORDS:
+        for pictures in _PICTURES:
+            words += pictures.findall(text)
+    return of_words(words)
+
+
+def of_words(words: list[str]) -> int:
+    """Signed, since a number in SQLite is."""
+    if len(words) < FEWEST_WORDS:
+        return NO_FINGERPRINT
+    sketch = RMinHash(num_perm=BITS, seed=_SEED)
+    try:
+        sketch.update(words)
+    except UnicodeEncodeError:  # half a surrogate pair
+        sketch.update([word.encode("utf-8", "replace").decode() for word in words])
+    bits = 0
+    for least in sketch.digest():
+        bits = bits << 1 | (least & 1)
+    return bits - (bits & _SIGN) * 2 or 1
