@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.store.memory import MemoryStore
+from headway.store.postgres.store import PostgresStore
 from headway.store.sqlite import SqliteStore
 from headway.testing.check_store import STORE_CHECKS
 
@@ -18,6 +19,11 @@ def test_sqlite_store_keeps_every_promise(check, tmp_path):
 def test_memory_store_keeps_every_promise(check):
     store = MemoryStore()
     check(lambda: store)
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS)
+def test_postgres_store_keeps_every_promise(check, postgres_store):
+    check(lambda: PostgresStore(postgres_store))
 
 
 def test_there_are_checks():

@@ -66,9 +66,17 @@ def sample_row(
 
 def write_course(connection: sqlite3.Connection, rows: Sequence[SiteCourse]) -> None:
     """Inside the transaction that the store has begun. Sites that it does not know yet are passed over."""
+    for statement, values in course_rows(rows):
+        connection.executemany(statement, values)
+
+
+def course_rows(rows: Sequence[SiteCourse]) -> list[tuple[str, list[tuple[object, ...]]]]:
+    """What keeps them: statements, each with its rows."""
     finite = [_finite(row) for row in rows]
-    connection.executemany(ADD_COURSE, [(*row[1:], row[0]) for row in finite])
-    connection.executemany(PUT_OUTLOOK, [(row[1], *row[3:], row[0]) for row in finite])
+    return [
+        (ADD_COURSE, [(*row[1:], row[0]) for row in finite]),
+        (PUT_OUTLOOK, [(row[1], *row[3:], row[0]) for row in finite]),
+    ]
 
 
 def _finite(row: SiteCourse) -> tuple[object, ...]:

@@ -199,6 +199,17 @@ class RunReader:
             return self._connection.execute(query, values).fetchall()
 
 
+def open_reader(run: Path | str) -> RunReader:
+    """A run folder, or the address of a crawl on a PostgreSQL server."""
+    from headway.store.postgres.address import is_address
+
+    if not is_address(str(run)):
+        return RunReader(run)
+    from headway.store.postgres.reader import PostgresReader
+
+    return PostgresReader(str(run))
+
+
 def _merged(
     keys: NDArray[np.int64], counts: NDArray[np.int64], gathered: list[bytes]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

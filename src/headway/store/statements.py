@@ -81,7 +81,7 @@ SITES = """
     LEFT JOIN task ON task.site_id = site.id
     LEFT JOIN (SELECT site_id, count(*) AS pages FROM waiting GROUP BY site_id) AS queue
         ON queue.site_id = site.id
-    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages
+    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages > 0
     ORDER BY site.id"""
 OUTCOMES = """
     SELECT state, kind, reason, sum(pages) AS total FROM outcome

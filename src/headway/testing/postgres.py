@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _HOMES = ("/usr/lib/postgresql", "/usr/local/pgsql", "/usr/pgsql")
+_PROGRAMS = ("initdb", "postgres", "pg_isready")
 _STARTED_IN_S = 30.0
 _SETTINGS = {
     "fsync": "off",
@@ -37,10 +38,12 @@ _SETTINGS = {
 def find_postgres() -> Path | None:
     """The folder of PostgreSQL's programs, which Debian keeps off the PATH."""
     on_path = shutil.which("initdb")
-    if on_path is not None:
-        return Path(on_path).parent
-    found = [path for home in _HOMES for path in Path(home).glob("**/bin/initdb")]
-    return max(found).parent if found else None
+    folders = [Path(on_path).resolve().parent] if on_path is not None else []
+    folders += sorted(
+        (path.parent for home in _HOMES for path in Path(home).glob("**/bin/initdb")), reverse=True
+    )
+    whole = (folder for folder in folders if all((folder / name).exists() for name in _PROGRAMS))
+    return next(whole, None)
 
 
 class TemporaryPostgres:
@@ -69,7 +72,9 @@ class TemporaryPostgres:
 
     def __enter__(self) -> Self:
         try:
-            self._run("initdb", "-D", str(self._data), "-U", "headway", "-A", "trust", "--no-sync", "-E", "UTF8")
+            self._run(
+                "initdb", "-D", str(self._data), "-U", "headway", "-A", "trust", "--no-sync", "-E", "UTF8"
+            )
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
@@ -85,7 +90,7 @@ class TemporaryPostgres:
     def start(self) -> None:
         options = [text for key, value in self._settings.items() for text in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - our own words
                 [self._programs / "postgres", "-D", self._data, "-p", str(self.port), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -105,10 +110,8 @@ class TemporaryPostgres:
         if self._process is None:
             return
         if hard:
-            children = _children_of(self._process.pid)
-            self._process.kill()
-            for child in children:
-                with_suppressed_kill(child)
+            # Its session is its own, so that the group is the server with all its processes.
+            os.killpg(self._process.pid, signal.SIGKILL)
         else:
             self._process.send_signal(signal.SIGINT)
         self._process.wait(timeout=_STARTED_IN_S)
@@ -129,7 +132,7 @@ class TemporaryPostgres:
         return self._folder / "data"
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> int:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own words
             [self._programs / program, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -140,18 +143,6 @@ class TemporaryPostgres:
         if check and done.returncode:
             raise RuntimeError(f"{program}: {done.stderr.decode(errors='replace')}")
         return done.returncode
-
-
-def with_suppressed_kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def _children_of(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
 
 
 def _harmless_user() -> pwd.struct_passwd:

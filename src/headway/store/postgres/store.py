@@ -1,0 +1,326 @@
+"""The crawl's memory on a PostgreSQL server. Any number of collectors may write to it at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from headway.frontier.spilling import pages_held_each
+from headway.model.command import Saving
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
+from headway.model.task import Task
+from headway.ports import Original
+from headway.store import course, rows
+from headway.store import statements as shared
+from headway.store.batch import Notes
+from headway.store.postgres import arrays
+from headway.store.postgres import statements as sql
+from headway.store.postgres.address import Address
+from headway.store.postgres.batch import BatchWriter, Sorted
+from headway.store.postgres.numbers import Numbers
+from headway.store.postgres.tables import check_version, open_or_make, translated_query
+from headway.store.postgres.texts import from_text, to_text
+from headway.units import BytesPerSecond, Instant
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """`place` says where the files are that this writer names: those of others are none of its business.
+
+    With `make`, the tables are made or brought up; without, there must be a crawl.
+    """
+
+    def __init__(self, address: Address | str, *, place: str = "", make: bool = True) -> None:
+        self.address = Address.parse(address) if isinstance(address, str) else address
+        self._mutex = threading.RLock()
+        self._numbers = Numbers(place)
+        self._order = ""
+        self._rank_of: Callable[[Page], float] = rows.as_found
+        self._samples: list[tuple[object, ...]] = []
+        self._course: list[course.SiteCourse] = []
+        self._connection = self.address.connect()
+        try:
+            (open_or_make if make else check_version)(self.address, self._connection)
+            with self.address.clear_errors():
+                self._set_up(self._connection)
+                types = self._connection.execute(
+                    sql.COLUMN_TYPES, (self.address.schema, ["page", "waiting"])
+                ).fetchall()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._types = {
+            table: [name for each, name in types if each == table] for table in ("page", "waiting")
+        }
+
+    # -- the port ---------------------------------------------------------------------------------------
+
+    def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
+        self._order, self._rank_of = name, rank_of
+        row = self.asked(lambda run: run.execute("SELECT waiting_order FROM crawl").fetchone())
+        if row is not None and row[0] != name:
+            self.asked(self._rank_anew)
+
+    def load(self, most_waiting: int | None = None) -> Snapshot | None:
+        row = self.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
+        return None if row is None else self.load_sites(Instant(row[0]), None, most_waiting)
+
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        (site_id,) = self.site_ids_of([site])
+        return self.asked(lambda run: _first_waiting(run, site, site_id, most))
+
+    def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
+        text = to_text(msgspec.json.encode(job, enc_hook=str).decode())
+        self.asked(
+            lambda run: run.execute(
+                "INSERT INTO crawl (only_row, started_at, job, waiting_order) VALUES (1, %s, %s, %s) "
+                "ON CONFLICT (only_row) DO UPDATE SET started_at = excluded.started_at, job = excluded.job",
+                (started_at, text, self._order),
+            )
+        )
+
+    def commit(
+        self,
+        batch: Sequence[Saving],
+        file_lengths: Mapping[str, int],
+        notes: Notes | None = None,
+        first: Callable[[psycopg.Connection[tuple[Any, ...]]], bool] | None = None,
+    ) -> bool:
+        """One transaction. What `first` does in it comes first, and decides whether the rest is wanted."""
+        by_kind = Sorted(batch)
+        captures = {each.capture.warc_file for each in by_kind.settled if each.capture is not None}
+        samples, looks = list(self._samples), list(self._course)
+
+        def write(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+            self._numbers.prepare(
+                connection,
+                sites=by_kind.site_names(),
+                files=captures | file_lengths.keys(),
+                pages=len(by_kind.settled),
+                places=len(by_kind.found) + len(by_kind.settled),
+            )
+            with connection.pipeline(), connection.transaction():
+                if first is not None and not first(connection):
+                    return False
+                writer = BatchWriter(connection, self._numbers, self._types, self._rank_of)
+                writer.write(by_kind, file_lengths, notes or {})
+                _write_course(connection, samples, looks)
+            return True
+
+        is_written = self.asked(write)
+        del self._samples[: len(samples)]
+        del self._course[: len(looks)]
+        return is_written
+
+    def record_sample(
+        self,
+        at: Instant,
+        wire_bytes_total: int,
+        capacity_bytes_per_s: BytesPerSecond,
+        gauges: course.Gauges | None = None,
+        course: Sequence[course.SiteCourse] = (),
+    ) -> None:
+        """Remember how things stood at an instant; saved with the next commit."""
+        self._samples.append(_sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
+        self._course += course
+
+    def find_digest(self, digest: str) -> Original | None:
+        found = self._find_content(digest)
+        return None if found is None else found[0]
+
+    def payload_digest_of(self, digest: str) -> str | None:
+        """The digest of the octets kept for this content, which are compressed as the server sent them."""
+        found = self._find_content(digest)
+        return None if found is None else found[1]
+
+    def committed_lengths(self) -> Mapping[str, int]:
+        prefix = self._numbers.full_name("")
+        query = "SELECT name, length_bytes FROM file WHERE length_bytes IS NOT NULL AND starts_with(name, %s)"
+        found = self.asked(lambda run: run.execute(query, (to_text(prefix),)).fetchall())
+        return {from_text(name).removeprefix(prefix): length for name, length in found}
+
+    def close(self) -> None:
+        with self._mutex:
+            self._connection.close()
+
+    # -- beyond the port --------------------------------------------------------------------------------
+
+    def asked(self, question: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
+        """What the database says; on a new connection where the last one was lost."""
+        with self._mutex, self.address.clear_errors():
+            if self._connection.closed:
+                self._connection = self.address.connect()
+                self._set_up(self._connection)
+            try:
+                return question(self._connection)
+            except BaseException:
+                if self._connection.broken:
+                    with suppress(Exception):
+                        self._connection.close()
+                raise
+
+    def load_sites(
+        self, started_at: Instant, site_ids: Sequence[int] | None, most_waiting: int | None = None
+    ) -> Snapshot:
+        """The part of the crawl that these sites are, as of one instant; None: all of it."""
+
+        def read(connection: psycopg.Connection[tuple[Any, ...]]) -> Snapshot:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                if site_ids is not None:
+                    connection.execute("DELETE FROM mail WHERE site_id = ANY(%s)", (list(site_ids),))
+                return _Reading(connection, site_ids, most_waiting).snapshot(started_at)
+
+        return self.asked(read)
+
+    def site_ids_of(self, sites: Sequence[str]) -> list[int]:
+        def number(connection: psycopg.Connection[tuple[Any, ...]]) -> list[int]:
+            self._numbers.prepare(connection, sites=sites, files=(), pages=0, places=0)
+            return [self._numbers.site_id(site) for site in sites]
+
+        return self.asked(number)
+
+    def _rank_anew(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        with connection.transaction():
+            ranks = [
+                (site_id, place, self._rank_of(_page(path, site, key, depth, score)))
+                for site_id, place, site, path, key, depth, score in connection.execute(sql.ALL_WAITING)
+            ]
+            if ranks:
+                types = ("bigint", "bigint", "double precision")
+                connection.execute(sql.RANK_ANEW, arrays.columns(ranks, types))
+            connection.execute("UPDATE crawl SET waiting_order = %s", (self._order,))
+
+    @staticmethod
+    def _set_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        arrays.register(connection)
+        # Rows are always few and always asked for by key, whatever the statistics of a table that was
+        # empty a minute ago make the planner believe.
+        connection.execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
+
+    def _find_content(self, digest: str) -> tuple[Original, str] | None:
+        asked_for = (rows.fingerprint_of(digest), digest)
+        row = self.asked(lambda run: run.execute(sql.FIND_CONTENT, asked_for).fetchone())
+        if row is None:
+            return None
+        site, path, fetched_at, payload_digest = row
+        url = rows.url_of(from_text(path), Site(from_text(site)))
+        return Original(url, Instant(fetched_at)), payload_digest or digest
+
+
+class _Reading:
+    """A snapshot read within one transaction."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[tuple[Any, ...]],
+        site_ids: Sequence[int] | None,
+        most_waiting: int | None,
+    ) -> None:
+        self._connection = connection
+        self._run = connection.execute
+        self._site_ids = site_ids
+        self._most_waiting = most_waiting
+
+    def snapshot(self, started_at: Instant) -> Snapshot:
+        waiting, unloaded = self._waiting()
+        return Snapshot(
+            started_at=started_at,
+            tasks=[
+                Task(
+                    Site(from_text(site)), msgspec.json.decode(from_text(seeds), type=tuple[str, ...]), *rest
+                )
+                for site, seeds, *rest in self._all(shared.LOAD_TASKS, "task.site_id")
+            ],
+            sites=[
+                SiteRecord(Site(from_text(site)), free_at, failures, text and from_text(text), *rest)
+                for site, free_at, failures, text, *rest in self._all(shared.LOAD_SITES, "site.id")
+            ],
+            waiting=waiting,
+            unloaded=unloaded,
+            seen=self._seen(),
+            servers=self._run(shared.SERVERS).fetchall(),
+        )
+
+    def _waiting(self) -> tuple[list[WaitingRecord], dict[Site, int]]:
+        if self._most_waiting is None:
+            everyone = self._all(shared.LOAD_WAITING, "waiting.site_id")
+            return [
+                WaitingRecord(_page(path, site, key, depth, score), attempt, retry_at)
+                for site, path, key, depth, score, attempt, retry_at in everyone
+            ], {}
+        ids = None if self._site_ids is None else list(self._site_ids)
+        counts = [
+            (site_id, Site(from_text(site)), count)
+            for site_id, site, count in self._run(sql.COUNT_WAITING, {"sites": ids}).fetchall()
+        ]
+        each = pages_held_each(self._most_waiting, len(counts))
+        waiting = [
+            record
+            for site_id, site, _ in counts
+            for record in _first_waiting(self._connection, site, site_id, each)
+        ]
+        return waiting, {site: count - each for _, site, count in counts if count > each}
+
+    def _seen(self) -> Sequence[PageKey]:
+        keys = self._all("SELECT key FROM seen ORDER BY site_id, key", "seen.site_id")
+        # Eight bytes a key: ten million of them as Python integers would take 400 MB.
+        seen: Sequence[PageKey] = np.fromiter(  # type: ignore[assignment]
+            (key for (key,) in keys), dtype=np.int64, count=len(keys)
+        )
+        return seen
+
+    def _all(self, query: str, column: str) -> list[tuple[Any, ...]]:
+        text = translated_query(query)
+        if self._site_ids is None:
+            return self._run(text.encode()).fetchall()
+        head, order, tail = text.rpartition("ORDER BY")
+        joint = "AND" if "WHERE" in head else "WHERE"
+        text = f"{head} {joint} {column} = ANY(%s) {order} {tail}"
+        return self._run(text.encode(), (list(self._site_ids),)).fetchall()
+
+
+def _first_waiting(
+    connection: psycopg.Connection[tuple[Any, ...]], site: Site, site_id: int, most: int
+) -> list[WaitingRecord]:
+    return [
+        WaitingRecord(_page(path, site, key, depth, score), attempt, retry_at)
+        for path, key, depth, score, attempt, retry_at in connection.execute(
+            sql.FIRST_WAITING, (site_id, most)
+        ).fetchall()
+    ]
+
+
+def _page(path: str, site: str, key: int, depth: int, score: float) -> Page:
+    site = from_text(site)
+    return Page(rows.url_of(from_text(path), Site(site)), Site(site), PageKey(key), depth, score)
+
+
+def _sample_row(
+    at: float, wire_bytes: int, capacity_bytes_per_s: float, gauges: course.Gauges | None
+) -> tuple[object, ...]:
+    """SQLite's booleans are numbers, and the tables were made for it."""
+    row = course.sample_row(at, wire_bytes, capacity_bytes_per_s, gauges)
+    return tuple(int(value) if isinstance(value, bool) else value for value in row)
+
+
+def _write_course(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    samples: Sequence[tuple[object, ...]],
+    looks: Sequence[course.SiteCourse],
+) -> None:
+    with connection.cursor() as cursor:
+        if samples:
+            cursor.executemany(translated_query(course.ADD_SAMPLE), samples)
+        for statement, values in course.course_rows(looks):
+            cursor.executemany(translated_query(statement), values)
