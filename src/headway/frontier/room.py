@@ -12,7 +12,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from headway.frontier.line import Line, Waiting
-from headway.model.page import Site
+from headway.model.page import Site, is_again
 from headway.policy.ordering.base import Key
 from headway.units import FOREVER, Instant
 
@@ -29,6 +29,8 @@ class Room:
         self.version = 0
         """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
         self.waiting = 0
+        self.put_off = 0
+        """Of those waiting, pages fetched before whose next visit is not due yet."""
         self._line = Line()
         self._later: list[tuple[Instant, Waiting]] = []
 
@@ -45,12 +47,26 @@ class Room:
         if not_before is None:
             self._line.push(waiting)
         else:
-            heappush(self._later, (not_before, waiting))
+            self._put_off(waiting, not_before)
 
     def admit_due(self, now: Instant) -> None:
         """Let pages whose penalty is over back into line."""
         while self._later and self._later[0][0] <= now:
-            self._line.push(heappop(self._later)[1])
+            self._line.push(self._next_due())
+
+    @property
+    def due(self) -> int:
+        """Pages that wait for anything else than the day of their next visit."""
+        return self.waiting - self.put_off
+
+    def _put_off(self, waiting: Waiting, not_before: Instant) -> None:
+        self.put_off += is_again(waiting.attempt)
+        heappush(self._later, (not_before, waiting))
+
+    def _next_due(self) -> Waiting:
+        waiting = heappop(self._later)[1]
+        self.put_off -= is_again(waiting.attempt)
+        return waiting
 
     def take(self) -> Waiting:
         self.waiting -= 1
@@ -60,7 +76,7 @@ class Room:
         """Empty the room, in order."""
         everyone = self._line.pop_all() + [waiting for _, waiting in sorted(self._later)]
         self._later = []
-        self.waiting = 0
+        self.waiting = self.put_off = 0
         return everyone
 
     @property
