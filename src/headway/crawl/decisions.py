@@ -19,6 +19,7 @@ from headway.model.command import (
     SetRates,
 )
 from headway.model.order import AddSite, Order, SetDeadline, StopSite
+from headway.model.page import is_again, tries_before
 from headway.units import Instant
 
 
@@ -44,15 +45,17 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
     match command:
         case FetchPage(lease):
             page = lease.page
-            return Decision(now, "fetch", page.site, page.url, page.depth, lease.attempt)
+            word = "fetch-again" if is_again(lease.attempt) else "fetch"
+            return Decision(now, word, page.site, page.url, page.depth, tries_before(lease.attempt))
         case SaveSettled(page, outcome, PageState.WAITING, attempt):
+            tries = tries_before(attempt)
             return Decision(
-                now, "retry", page.site, page.url, page.depth, attempt, outcome.kind, command.retry_at
+                now, "retry", page.site, page.url, page.depth, tries, outcome.kind, command.retry_at
             )
         case SaveSettled(page, outcome, PageState.FAILED | PageState.EXCLUDED as state, attempt):
             verdict = "give-up" if state is PageState.FAILED else "exclude"
             reason = outcome.detail if outcome.kind == "out-of-scope" else outcome.kind
-            return Decision(now, verdict, page.site, page.url, page.depth, attempt, reason)
+            return Decision(now, verdict, page.site, page.url, page.depth, tries_before(attempt), reason)
         case FetchRobots(site):
             return Decision(now, "ask-robots", site)
         case Foresee(site, deadline_at, forecast_at, is_late, needed):

@@ -49,6 +49,17 @@ class Discovery:
             commands.append(SaveFound(tuple(welcome)))
         return welcome
 
+    def found_lists(self, now: Instant, lists: Sequence[Page], commands: list[Command]) -> None:
+        """Sitemaps and feeds: what they are called, and of which type they are, does not matter."""
+        for position in self.seen.add_all([page.key for page in lists]):
+            page = lists[position]
+            exclusion = self._scope.judge_list(page)
+            if exclusion is None:
+                self._frontier.put(page)
+                commands.append(SaveFound((page,)))
+            else:
+                self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
+
     def linked(self, now: Instant, source: SiteBook, settled: SaveSettled, commands: list[Command]) -> None:
         """Take in the links of a page that has settled."""
         links = settled.links

@@ -12,7 +12,10 @@ from headway.units import Instant
 
 
 class Doors:
-    def __init__(self, frontier: Frontier, politeness: Politeness, steward: Steward | None) -> None:
+    def __init__(
+        self, frontier: Frontier, politeness: Politeness, steward: Steward | None, *, recrawls: bool = False
+    ) -> None:
+        self._recrawls = recrawls
         self._frontier = frontier
         self._politeness = politeness
         self._steward = steward
@@ -35,7 +38,10 @@ class Doors:
         self, now: Instant, book: SiteBook, free_at: Instant, robots_text: str | None = None
     ) -> SaveSite:
         was_over = book.ended_at is not None
-        book.ended_at = now if not self._frontier.room(book.site).waiting else None
+        is_over = not self._frontier.room(book.site).due
+        if is_over or not self._recrawls:
+            # A site that was complete once stays so while its pages are looked after.
+            book.ended_at = (book.ended_at or now if self._recrawls else now) if is_over else None
         if was_over != (book.ended_at is not None) and self._steward is not None:
             self._steward.disturb(now)
         expires_at = book.robots_expires_at if robots_text is not None else None

@@ -16,7 +16,7 @@ from headway.frontier.frontier import Frontier
 from headway.frontier.room import Room, Waiting
 from headway.model.command import Command, FetchPage, FetchRobots, PageState, SaveSettled
 from headway.model.outcome import Kind, Outcome
-from headway.model.page import Site
+from headway.model.page import PageKey, Site, is_again
 from headway.policy.admission import Admission
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
@@ -37,6 +37,8 @@ class HandOut:
         asks_robots: bool,
         admission: Admission[Site] | None = None,
         prediction: Prediction | None = None,
+        overtaken: set[PageKey] | None = None,
+        recrawls: bool = False,
     ) -> None:
         self._ledger = ledger
         self._frontier = frontier
@@ -48,6 +50,8 @@ class HandOut:
         self._asks_robots = asks_robots
         self._admission = admission
         self._prediction = prediction
+        self._overtaken = overtaken if overtaken is not None else set()
+        self._recrawls = recrawls
         self._asking_robots: set[Site] = set()
         self.is_spent = False
         """A quota is used up: nothing more until it is renewed."""
@@ -98,7 +102,7 @@ class HandOut:
     def _visit(self, now: Instant, room: Room, commands: list[Command]) -> None:
         """Ask a free site for its next page, or for its rules first, or pass over what may not be asked."""
         book = self._ledger.book(room.site)
-        if book.is_full:
+        if book.is_full and not self._recrawls:
             everyone = self._frontier.take_all(room.site)
             self._drop(now, book, everyone, (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
         elif self._asks_robots and book.robots_expires_at <= now:
@@ -111,7 +115,12 @@ class HandOut:
             self._drop(now, book, everyone, (unreachable, PageState.FAILED), commands)
         else:
             waiting = self._frontier.take(room)
-            if book.rules is not None and not book.rules.allows(waiting.page.url):
+            if waiting.page.key in self._overtaken:
+                self._overtaken.discard(waiting.page.key)
+                self._drop(now, book, (), (Outcome(Kind.CANCELLED), PageState.EXCLUDED), commands)
+            elif book.is_full and not is_again(waiting.attempt):
+                self._drop(now, book, [waiting], (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
+            elif book.rules is not None and not book.rules.allows(waiting.page.url):
                 self._drop(now, book, [waiting], (Outcome(Kind.ROBOTS_DENIED), PageState.EXCLUDED), commands)
             else:
                 self._occupy(now, room)

@@ -128,13 +128,13 @@ class SiteBook:
             self.new_per_page = float(new)
         self.new_per_page += _NEW_FADE * (new - self.new_per_page)
 
-    def count_state(self, state: PageState) -> None:
+    def count_state(self, state: PageState, by: int = 1) -> None:
         if state is PageState.DONE:
-            self.done += 1
+            self.done += by
         elif state is PageState.FAILED:
-            self.failed += 1
+            self.failed += by
         elif state is PageState.EXCLUDED:
-            self.excluded += 1
+            self.excluded += by
 
 
 class Ledger:
@@ -173,10 +173,22 @@ class Ledger:
         book = self.books.get(site)
         return book if book is not None else self.open(Task(site))
 
-    def count(self, now: Instant, book: SiteBook, outcome: Outcome, state: PageState) -> None:
+    def count(
+        self,
+        now: Instant,
+        book: SiteBook,
+        outcome: Outcome,
+        state: PageState,
+        was: PageState | None = None,
+    ) -> None:
+        """A page that settles once more counts as what it is now, not as what it `was`."""
         if outcome.duration_s:
             book.count_answer(now, outcome)
         book.count_state(state)
+        if was is not None and state is not PageState.WAITING:
+            book.count_state(was, -1)
+            self.done -= was is PageState.DONE
+            self.failed -= was is PageState.FAILED
         self.outcomes[outcome.kind] += 1
         self.wire_bytes += outcome.wire_bytes
         self.done += state is PageState.DONE

@@ -15,6 +15,7 @@ from headway.crawl.handout import HandOut
 from headway.crawl.leases import Leases
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.crawl.orders import Orders
+from headway.crawl.revisits import Revisits
 from headway.crawl.steward import Steward
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
@@ -31,10 +32,13 @@ from headway.model.command import (
     WakeAt,
 )
 from headway.model.event import (
+    Again,
     CapacityChanged,
     DelaySensed,
+    Delivered,
     Draining,
     Event,
+    Found,
     FromOutside,
     Ordered,
     PageSettled,
@@ -44,13 +48,14 @@ from headway.model.event import (
     Seeded,
     Tick,
 )
-from headway.model.outcome import SUCCESS, Capture, Kind, Outcome
-from headway.model.page import Lease, Page, Site
+from headway.model.outcome import SUCCESS, Kind, Outcome
+from headway.model.page import Lease, Site
 from headway.policy.admission import Admission
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.deadline import Deadline
 from headway.policy.politeness import Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
+from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Scope
 from headway.units import FOREVER, Instant, Seconds
 
@@ -74,15 +79,19 @@ class Crawl:
         steward: Steward | None = None,
         admission: Admission[Site] | None = None,
         most_held: int | None = None,
+        revisit: RevisitPolicy | None = None,
+        recrawls: bool = False,
     ) -> None:
+        """`recrawls`: known pages are fetched again, which the sites' limits do not count twice."""
         self.ledger = Ledger()
         self.frontier = Frontier(ordering, most_held)
         self.leases = Leases(lease_s)
         self.bound = bound or LinkBound()
         self.steward = steward
         self.discovery = Discovery(scope, self.frontier, self.ledger)
-        self._doors = Doors(self.frontier, politeness, steward)
+        self._doors = Doors(self.frontier, politeness, steward, recrawls=revisit is not None)
         self._orders = Orders(self.ledger, self.frontier, self.bound, self.discovery, self._doors)
+        self._revisits = Revisits(self.ledger, self.frontier, self.discovery, revisit)
         self._handout = HandOut(
             self.ledger,
             self.frontier,
@@ -94,6 +103,8 @@ class Crawl:
             asks_robots=asks_robots,
             admission=admission,
             prediction=steward.prediction if steward is not None else None,
+            overtaken=self._revisits.overtaken,
+            recrawls=recrawls or revisit is not None,
         )
         self._retry = retry
         if steward is not None and isinstance(ordering, Deadline):
@@ -120,7 +131,7 @@ class Crawl:
             self._commands.append(SetCapacity(self.bound.capacity_bytes_per_s))
             self._disturb(now)
         for lease in self.leases.expired(now):
-            self._settle(now, lease, _LEASE_EXPIRED)
+            self._settle(now, lease, PageSettled(lease, _LEASE_EXPIRED))
         if self._begun:
             self._allocate(now)
             if not self._draining:
@@ -159,6 +170,13 @@ class Crawl:
                 self._restore(event)
             case Draining():
                 self._draining = True
+                self._finished = False
+            case Found(pages):
+                self.discovery.found(now, pages, self._commands)
+            case Again(pages, not_before):
+                self._revisits.again(pages, not_before, self._commands)
+            case Delivered():
+                self._revisits.delivered(now, event, self._commands)
             case Ordered(order):
                 self._orders.carry_out(now, order, self._commands)
                 self._disturb(now)
@@ -185,17 +203,11 @@ class Crawl:
     def _page_settled(self, now: Instant, event: PageSettled) -> None:
         lease = self.leases.settle(event.lease.number)
         if lease is not None:
-            self._settle(now, lease, event.outcome, event.links, event.capture)
+            self._settle(now, lease, event)
 
-    def _settle(
-        self,
-        now: Instant,
-        lease: Lease,
-        outcome: Outcome,
-        links: Sequence[Page] = (),
-        capture: Capture | None = None,
-    ) -> None:
+    def _settle(self, now: Instant, lease: Lease, event: PageSettled) -> None:
         page, book = lease.page, self.ledger.book(lease.page.site)
+        outcome, links = event.outcome, event.links
         book.in_flight -= 1
         self.frontier.settled(page, links)
         succeeded = outcome.kind in SUCCESS
@@ -208,13 +220,17 @@ class Crawl:
             assert verdict is not None
             state, retry_at = PageState.WAITING, verdict.at
             self.frontier.put(page, lease.attempt + 1, retry_at)
-        self.ledger.count(now, book, outcome, state)
+        self.ledger.count(now, book, outcome, state, event.was)
         self.bound.spend(now, outcome.wire_bytes)
         if self.steward is not None:
             self.steward.learn(now, book, outcome)
-        settled = SaveSettled(page, outcome, state, lease.attempt, now, retry_at, capture, tuple(links))
+        settled = SaveSettled(
+            page, outcome, state, lease.attempt, now, retry_at, event.capture, links, event.sighting
+        )
         self._commands.append(settled)
+        self.discovery.found_lists(now, event.lists, self._commands)
         self.discovery.linked(now, book, settled, self._commands)
+        self._revisits.settled(now, settled, self._commands)
         self._answered(now, book, outcome)
 
     def _robots_settled(self, now: Instant, event: RobotsSettled) -> None:
@@ -229,6 +245,7 @@ class Crawl:
             verdict = self._retry.decide(now, event.outcome, book.robots_attempts)
             gave_up = isinstance(verdict, GiveUp)
         text = book.learn_robots(event, gave_up=gave_up)
+        self.discovery.found_lists(now, event.lists, self._commands)
         self._answered(now, book, event.outcome, robots_text=text)
 
     def _answered(
@@ -252,6 +269,7 @@ class Crawl:
         if rates is not None:
             self._commands.append(SetRates(rates))
             self.frontier.sites_changed()
+        self._revisits.spare(now, steward.spare_bytes_per_s(self.ledger, self.bound.capacity_bytes_per_s))
         self._commands += steward.news(now, self.ledger, self.frontier)
         if servers := steward.learnt():
             self._commands.append(SaveServers(servers))

@@ -104,6 +104,12 @@ class Steward:
         self._claims = self._claims_of(ledger, bound.capacity_bytes_per_s)
         return None if _alike(before, self._claims) else self._claims
 
+    def spare_bytes_per_s(self, ledger: Ledger, capacity_bytes_per_s: BytesPerSecond) -> BytesPerSecond:
+        """What those with a deadline leave of the link."""
+        rates = self._allocation.rates.items()
+        taken = sum(rate for site, rate in rates if ledger.book(site).task.deadline_at is not None)
+        return BytesPerSecond(max(0.0, capacity_bytes_per_s - taken))
+
     def _claims_of(self, ledger: Ledger, capacity_bytes_per_s: BytesPerSecond) -> dict[Site, BytesPerSecond]:
         """What each site must be able to read while it reads, so that it has its rate over time.
 
@@ -222,12 +228,12 @@ class Steward:
 
     def _demanded(self, now: Instant, ledger: Ledger, frontier: Frontier) -> Iterator[SiteDemand]:
         for room in frontier.rooms():
-            if room.waiting or room.busy:
+            if room.due or room.busy:
                 yield self._demand(now, ledger.book(room.site), room)
 
     def _demand(self, now: Instant, book: SiteBook, room: Room) -> SiteDemand:
         """Reckoned anew only when something of the site has changed: most have not, most of the time."""
-        stamp = (book.answers, room.waiting, book.in_flight, book.task, book.rules)
+        stamp = (book.answers, room.due, book.in_flight, book.task, book.rules)
         known = self._known.get(book.site)
         if known is not None and known[0] == stamp:
             return known[1]
@@ -270,7 +276,7 @@ def _evidence(book: SiteBook, room: Room) -> Evidence:
     return Evidence(
         book.answers,
         book.wire_bytes,
-        room.waiting,
+        room.due,
         book.links_seen,
         book.links_new,
         book.new_per_page,

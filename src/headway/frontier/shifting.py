@@ -30,11 +30,11 @@ class ShiftingRoom(Room):
         if not_before is None:
             heappush(self._entries, waiting)
         else:
-            heappush(self._later, (not_before, waiting))
+            self._put_off(waiting, not_before)
 
     def admit_due(self, now: Instant) -> None:
         while self._later and self._later[0][0] <= now:
-            heappush(self._entries, heappop(self._later)[1])
+            heappush(self._entries, self._next_due())
 
     def take(self) -> Waiting:
         self._pass_over_void()
@@ -46,7 +46,7 @@ class ShiftingRoom(Room):
     def take_all(self) -> list[Waiting]:
         everyone = sorted(self._current.values())
         self._entries, self._later = [], []
-        self.waiting = 0
+        self.waiting = self.put_off = 0
         self._current.clear()
         return everyone
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from heapq import heappush
 
 from headway.frontier.line import Waiting
 from headway.frontier.room import Room
@@ -93,7 +92,7 @@ class SpillingRoom(Room):
             if not_before is None:
                 self._line.push(waiting)
             else:
-                heappush(self._later, (not_before, waiting))
+                self._put_off(waiting, not_before)
             self._end = max(self._end, (waiting.key, waiting.serial))
         missing = self.spilled if is_all or self.spilled < 0 else 0
         self.spilled -= missing

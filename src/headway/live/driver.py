@@ -23,6 +23,7 @@ from headway.model.command import (
     Foresee,
     LoadPages,
     Obeyed,
+    SaveAgain,
     SaveFound,
     SaveServers,
     SaveSettled,
@@ -173,7 +174,7 @@ class LiveDriver:
         match command:
             case FetchPage() | FetchRobots():
                 self._collector.start(command, self.tell, self._fail)
-            case SaveFound() | SaveSettled() | SaveSite() | SaveTasks() | SaveServers():
+            case SaveFound() | SaveAgain() | SaveSettled() | SaveSite() | SaveTasks() | SaveServers():
                 self._batch.append(command)
                 self._schedule_commit()
             case LoadPages():

@@ -10,6 +10,7 @@ import msgspec
 
 from headway.model.command import PageState
 from headway.model.outcome import SUCCESS, Kind, Outcome
+from headway.model.page import tries_before
 from headway.policy.backoff import growing_delay_s
 from headway.units import Instant, Seconds
 
@@ -32,7 +33,14 @@ PASSING = frozenset(
 """Failures that another attempt may not meet."""
 
 OUR_CHOICE = frozenset(
-    {Kind.UNWANTED_TYPE, Kind.FORBIDDEN_ADDRESS, Kind.ROBOTS_DENIED, Kind.LIMIT, Kind.OUT_OF_SCOPE}
+    {
+        Kind.UNWANTED_TYPE,
+        Kind.LISTING,
+        Kind.FORBIDDEN_ADDRESS,
+        Kind.ROBOTS_DENIED,
+        Kind.LIMIT,
+        Kind.OUT_OF_SCOPE,
+    }
 )
 """Pages left out by a rule of ours or of the site: excluded, not failed."""
 
@@ -60,7 +68,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     def decide(self, now: Instant, outcome: Outcome, attempt: int) -> Retry | GiveUp:
         """What becomes of a page whose attempt number `attempt` (the first is 0) ended like this."""
-        kind = outcome.kind
+        kind, attempt = outcome.kind, tries_before(attempt)
         if kind in SUCCESS:
             return GiveUp(PageState.DONE, kind)
         if kind is Kind.CANCELLED:

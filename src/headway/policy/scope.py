@@ -50,15 +50,19 @@ class Scope(msgspec.Struct, frozen=True):
     accept: tuple[str, ...] = DEFAULT_TYPES
     """Media types to keep, `*` for all."""
 
-    def judge(self, page: Page) -> Exclusion | None:
-        """Why the page is out of scope, or None when it is in."""
-        url = page.url
+    def judge_list(self, page: Page) -> Exclusion | None:
+        """Of a sitemap or feed, which is read and not kept: where it is counts, not what it is called."""
         if not _takes_in(self.hosts, self.suffixes, page.site):
             return Exclusion.OTHER_HOST
         if self.max_depth is not None and page.depth > self.max_depth:
             return Exclusion.TOO_DEEP
-        if len(url) > self.max_url_length:
-            return Exclusion.URL_TOO_LONG
+        return Exclusion.URL_TOO_LONG if len(page.url) > self.max_url_length else None
+
+    def judge(self, page: Page) -> Exclusion | None:
+        """Why the page is out of scope, or None when it is in."""
+        url = page.url
+        if (exclusion := self.judge_list(page)) is not None:
+            return exclusion
         path_at = len(page.site)
         path_end = url.find("?", path_at)
         if path_end < 0:
