@@ -20,6 +20,9 @@ from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering
 from headway.units import FOREVER, Instant
 
+_Ready = tuple[Key, int, int, Room]
+"""A site's key, its first page's serial, its version and its room."""
+
 
 class Frontier:
     def __init__(self, ordering: Ordering, most_held: int | None = None) -> None:
@@ -30,8 +33,9 @@ class Frontier:
         self._lent: set[PageKey] = set()
         """Pages that a learning ordering waits to hear of."""
         self._rooms: dict[Site, Room] = {}
-        self._sleeping: list[tuple[Instant, int, int, Room]] = []
-        self._ready: list[tuple[Key, int, int, Room]] = []
+        self._sleeping: list[tuple[Instant, int, int, Room, _Ready | None]] = []
+        """Each with its entry among the ready, unless pages come into line before the site wakes."""
+        self._ready: list[_Ready] = []
         self._changed: dict[Site, Room] = {}
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
@@ -87,7 +91,7 @@ class Frontier:
 
     def next_sites(self, now: Instant, most: int) -> list[Room]:
         """The first few of the free sites, in the order in which `next_site` would name them."""
-        chosen: list[tuple[Key, int, int, Room]] = []
+        chosen: list[_Ready] = []
         while len(chosen) < most and self.next_site(now) is not None:
             chosen.append(heappop(self._ready))
         for entry in chosen:
@@ -181,7 +185,7 @@ class Frontier:
         self._settle(now)
         sleeping = self._sleeping
         while sleeping:
-            at, _, version, room = sleeping[0]
+            at, _, version, room, _ = sleeping[0]
             if version == room.version:
                 return at
             heappop(sleeping)
@@ -192,9 +196,13 @@ class Frontier:
         if self._learning is not None and self.waiting and self._learning.is_due():
             self._reorder(self._learning)
         while self._sleeping and self._sleeping[0][0] <= now:
-            _, _, version, room = heappop(self._sleeping)
-            if version == room.version:
+            _, _, version, room, ready = heappop(self._sleeping)
+            if version != room.version:
+                continue
+            if ready is None:
                 self._changed[room.site] = room
+            else:
+                heappush(self._ready, ready)
         if not self._changed:
             return
         for room in self._changed.values():
@@ -215,9 +223,14 @@ class Frontier:
         at = room.ready_at()
         if at <= now:
             room.admit_due(now)
-            heappush(self._ready, (self._ordering.site_key(room), room.first_serial, room.version, room))
+            heappush(self._ready, self._ready_entry(room))
             if len(self._ready) > 4 * len(self._rooms) + 64:
                 self._ready = [entry for entry in self._ready if entry[2] == entry[3].version]
                 heapify(self._ready)
         elif at < FOREVER:
-            heappush(self._sleeping, (at, room.first_serial, room.version, room))
+            # Nothing about a site changes while it sleeps, or else it is placed anew: its key holds.
+            ready = None if room.has_later else self._ready_entry(room)
+            heappush(self._sleeping, (at, room.first_serial, room.version, room, ready))
+
+    def _ready_entry(self, room: Room) -> _Ready:
+        return self._ordering.site_key(room), room.first_serial, room.version, room

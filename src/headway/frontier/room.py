@@ -49,6 +49,10 @@ class Room:
         else:
             self._put_off(waiting, not_before)
 
+    @property
+    def has_later(self) -> bool:
+        return bool(self._later)
+
     def admit_due(self, now: Instant) -> None:
         """Let pages whose penalty is over back into line."""
         while self._later and self._later[0][0] <= now:
