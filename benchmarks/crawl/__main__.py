@@ -1,8 +1,8 @@
 """`make bench NAME=crawl`: pages a second, CPU and memory of five crawlers on the same web.
 
 nginx on one core serves Debian's manuals as some fifty sites; each crawler in turn has the other core to
-itself. The quick ones run several times, before and between the slow ones, and their median counts: a machine
-is not equally fast all the time. What was fetched is read from the server's log, so that all are counted alike.
+itself. The quick ones run several times, before and between the slow ones, and their median counts, since a
+machine is not equally fast all the time. What was fetched is read from the server's log: all are counted alike.
 
     python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--sites 50]
 """
