@@ -15,7 +15,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
     """A page's last visit, and whether it is to have another."""
 
     state: PageState
-    kind: Kind
+    kind: Kind | None
+    """None: it was never fetched, and only waits."""
     status: int
     content_type: str
     digest: str
