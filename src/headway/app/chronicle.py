@@ -75,10 +75,11 @@ class Chronicle:
         waiting = crawl.frontier.room(site).waiting
         share = steward.share_of(site) or 0.0 if steward is not None else None
         stamp = (book.answers, waiting, book.in_flight, share, book.task)
-        if self._stamps.get(site) == stamp:
+        is_over = not waiting and not book.in_flight
+        # The forecast of a site that waits moves with what the others do.
+        if self._stamps.get(site) == stamp and (is_over or steward is None):
             return None
         self._stamps[site] = stamp
-        is_over = not waiting and not book.in_flight
         if steward is None or is_over:
             return SiteCourse(site, now, book.wire_bytes, waiting, 0.0 if is_over else None)
         ends = steward.range_of(now, book, crawl.frontier) or (None, None)

@@ -18,6 +18,7 @@ from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable
 from headway.cli.progress import Progress
+from headway.cli.serve import beside, serve_options
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
@@ -84,8 +85,17 @@ _DEFAULTS = CrawlTable()
 @click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
 @click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@serve_options
 @log_options
-def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, log: Log, **options: Any) -> int:
+def crawl_command(
+    targets: tuple[str, ...],
+    out: Path,
+    *,
+    as_json: bool,
+    serve_at: tuple[str, int] | None,
+    log: Log,
+    **options: Any,
+) -> int:
     """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines.
 
     \b
@@ -104,7 +114,7 @@ def crawl_command(targets: tuple[str, ...], out: Path, *, as_json: bool, log: Lo
         f"{len(job.sites)} sites, strategy {job.strategy}, into {out}",
         {"sites": len(job.sites), "strategy": job.strategy, "run": printable(str(out))},
     )
-    return run_job(job, out, log, as_json=as_json)
+    return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
 
 
 def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) -> Job:
@@ -158,13 +168,15 @@ def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
     return list(sites.values())
 
 
-def run_job(job: Job, out: Path, log: Log, *, as_json: bool = False) -> int:
+def run_job(
+    job: Job, out: Path, log: Log, *, as_json: bool = False, serve_at: tuple[str, int] | None = None
+) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
     _allow_many_files()
     run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(_tell, log))
     _tell_of_earlier_runs(log, run)
-    with Progress(log, run.view) as progress:
+    with Progress(log, run.view) as progress, beside(out, log, serve_at):
         asyncio.run(_run(run, progress, log))
     summary = summarise(out)
     with results():

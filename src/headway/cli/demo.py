@@ -13,6 +13,7 @@ import click
 from headway.app.crawling import WallClock
 from headway.cli.crawl import run_job
 from headway.cli.log import Log, log_options
+from headway.cli.serve import serve_options
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.errors import HeadwayError, StoreError
@@ -54,6 +55,7 @@ _USER_AGENT = f"headway/{__version__} {_MARK}"
 @click.option("--port-base", type=click.IntRange(1, 65000), help="Serve on this port and the next ones.")
 @click.option("--serve-only", is_flag=True, help="Serve the web until interrupted, and crawl nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@serve_options
 @log_options
 def demo_command(
     out: Path,
@@ -64,6 +66,7 @@ def demo_command(
     port_base: int | None,
     serve_only: bool,
     as_json: bool,
+    serve_at: tuple[str, int] | None,
     log: Log,
 ) -> int:
     """Crawl a small web that headway serves itself, under a bound and with deadlines."""
@@ -79,7 +82,7 @@ def demo_command(
             f"and crawling them within {bandwidth}.",
             {"sites": served.sites, "pages": pages},
         )
-        return run_job(job, out, log, as_json=as_json)
+        return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
 
 
 def demo_job(served: Served, bandwidth: str) -> Job:

@@ -1,4 +1,5 @@
-"""What somebody who looks on asks every second: few rows, short transactions, nothing that grows with the pages.
+"""What somebody who looks on asks every second: few rows, short transactions, nothing that grows with
+the pages.
 
 Beside a crawl that writes, reading never waits and never makes it wait.
 """
@@ -18,7 +19,7 @@ from headway.store.failures import clear_errors
 from headway.store.reader import DATABASE
 
 _LAST_PAGES = 20_000
-"""Failures are looked for among the last so many pages: where they are rare, looking further would take long."""
+"""Failures are looked for among the last so many pages: further back it would take long where they are rare."""
 
 _SITES = """
     SELECT site.id, site, done, failed, excluded, coalesce(waiting, 0), wire_bytes, content_bytes,

@@ -1,0 +1,245 @@
+"""A run as it is now, read from its folder at most once a second however many look on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from headway.app.limit import LIMIT_FILE
+from headway.dashboard.answers import (
+    CoursePoint,
+    Deadlines,
+    ErrorCount,
+    FailedPage,
+    LinkPoint,
+    OutcomeCount,
+    Outlook,
+    Run,
+    RunState,
+    SiteDetail,
+    SiteLine,
+    SiteState,
+)
+from headway.dashboard.happenings import LogTail
+from headway.store.onlooker import Onlooker, SampleNow, SiteNow
+
+LINK_S = 600
+_FRESH_S = 4.0
+"""A crawl that runs writes every second; one that has been silent for longer is busy, gone or asleep."""
+_RATE_OVER_S = 4.0
+_READ_EVERY_S = 0.8
+_MOST_COURSE_POINTS = 300
+_SHORTEST_S = 0.5
+
+
+class Picture(msgspec.Struct, frozen=True):
+    run: Run
+    link: list[LinkPoint]
+    sites: list[SiteLine]
+
+
+class Watching:
+    """Use from one thread. `picture` reads anew when the last one is older than most of a second."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._onlooker = Onlooker(folder)
+        self._folder = folder
+        self._clock = clock
+        self._began_at, self.job = self._onlooker.crawl()
+        self._picture: Picture | None = None
+        self._read_at = -math.inf
+        self._earlier: deque[tuple[float, dict[int, int]]] = deque()
+        self.log = LogTail(folder)
+
+    def close(self) -> None:
+        self._onlooker.close()
+
+    def picture(self) -> Picture:
+        now = self._clock()
+        if self._picture is None or not 0 <= now - self._read_at < _READ_EVERY_S:
+            self._read_at = now
+            self._picture = self._read(now)
+        return self._picture
+
+    def detail(self, number: int) -> SiteDetail | None:
+        line = next((line for line in self.picture().sites if line.number == number), None)
+        if line is None:
+            return None
+        course = self._onlooker.course(number)
+        step = max(1, math.ceil(len(course) / _MOST_COURSE_POINTS))
+        points = [CoursePoint(*msgspec.structs.astuple(row)) for row in course[::-step][::-1]]
+        return SiteDetail(line, points, [OutcomeCount(*row) for row in self._onlooker.site_outcomes(number)])
+
+    def failures(self, most: int) -> list[FailedPage]:
+        return [
+            FailedPage(failure.url, failure.kind, failure.status, failure.detail, failure.at)
+            for failure in self._onlooker.last_failures(most)
+        ]
+
+    def is_running(self) -> bool:
+        return self.picture().run.state in {"running", "paused"}
+
+    def knows(self, site: str) -> bool:
+        return any(line.site == site for line in self.picture().sites)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def _read(self, now: float) -> Picture:
+        samples = self._onlooker.last_samples(LINK_S + 1)
+        rows = self._onlooker.sites()
+        last = samples[-1] if samples else None
+        state = self._state(now, last, rows)
+        is_live = state in {"running", "paused"}
+        rates = self._site_rates(now, rows) if is_live else {}
+        sites = [_line(now, row, rates.get(row.number, 0.0), is_live=is_live) for row in rows]
+        link = link_points(samples)
+        return Picture(self._run(now, state, last, sites, link), link, sites)
+
+    def _state(self, now: float, last: SampleNow | None, rows: Sequence[SiteNow]) -> RunState:
+        is_alive = self._onlooker.crawling_process() is not None
+        if is_alive and (last is None or now - last.at < _FRESH_S):
+            return "paused" if last is not None and last.is_paused else "running"
+        is_over = bool(rows) and all(row.ended_at is not None and not row.waiting for row in rows)
+        return "finished" if is_over else "stopped"
+
+    def _site_rates(self, now: float, rows: Sequence[SiteNow]) -> dict[int, float]:
+        """Bytes per second over the last few seconds, of those sites that gave any."""
+        counts = {row.number: row.wire_bytes for row in rows}
+        self._earlier.append((now, counts))
+        while len(self._earlier) > 2 and now - self._earlier[1][0] >= _RATE_OVER_S:
+            self._earlier.popleft()
+        then, before = self._earlier[0]
+        if now <= then:
+            return {}
+        return {
+            number: (count - before.get(number, 0)) / (now - then)
+            for number, count in counts.items()
+            if count > before.get(number, 0)
+        }
+
+    def _run(
+        self,
+        now: float,
+        state: RunState,
+        last: SampleNow | None,
+        sites: Sequence[SiteLine],
+        link: Sequence[LinkPoint],
+    ) -> Run:
+        outlooks = Counter(line.outlook for line in sites)
+        is_live = state in {"running", "paused"}
+        ends = [line.forecast_to_at for line in sites if line.forecast_to_at is not None]
+        bound = None if last is None or not math.isfinite(last.capacity_bytes_per_s) else last
+        return Run(
+            name=self._folder.resolve().name,
+            state=state,
+            now=now,
+            started_at=self._began_at,
+            last_seen_at=last.at if last is not None else None,
+            sites=len(sites),
+            sites_done=sum(line.state in {"done", "stopped", "unreachable"} for line in sites),
+            done=sum(line.done for line in sites),
+            failed=sum(line.failed for line in sites),
+            waiting=last.waiting if last is not None and last.waiting is not None else 0,
+            in_flight=last.in_flight or 0 if last is not None and is_live else 0,
+            wire_bytes=sum(line.wire_bytes for line in sites),
+            rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
+            mean_bytes_per_s=_mean(link),
+            bound_bytes_per_s=bound.capacity_bytes_per_s if bound is not None else None,
+            bound_is_set_by_hand=(self._folder / LIMIT_FILE).exists(),
+            predicted_bytes_per_s=last.predicted_bytes_per_s if last is not None and is_live else None,
+            forecast_at=max(ends, default=None) if is_live else None,
+            deadlines=Deadlines(
+                **{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}
+            ),
+            errors=[
+                ErrorCount(state, kind, count)  # type: ignore[arg-type]
+                for state, kind, count in self._onlooker.outcomes()
+            ],
+            collectors=1 if is_live else 0,
+        )
+
+
+def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
+    """Rates between samples; where the counter went back, the crawl was taken up by a new process."""
+    points = []
+    for before, after in pairwise(samples):
+        length_s = after.at - before.at
+        if after.wire_bytes < before.wire_bytes or length_s < _SHORTEST_S:
+            continue
+        bound = after.capacity_bytes_per_s
+        rate = (after.wire_bytes - before.wire_bytes) / length_s
+        points.append(
+            LinkPoint(after.at, rate, bound if math.isfinite(bound) else None, after.predicted_bytes_per_s)
+        )
+    return points
+
+
+def _mean(link: Sequence[LinkPoint]) -> float:
+    return sum(point.rate_bytes_per_s for point in link) / len(link) if link else 0.0
+
+
+def _line(now: float, row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -> SiteLine:
+    state = _site_state(row, rate_bytes_per_s, is_live=is_live)
+    is_over = state in {"done", "stopped", "unreachable"}
+    waiting = 0 if is_over else row.waiting
+    ahead = is_live and not is_over
+    return SiteLine(
+        row.number,
+        row.site,
+        state,
+        _outlook(now, row, is_live=is_live, is_over=is_over),
+        _progress(row, waiting, is_over=is_over),
+        row.done,
+        row.failed,
+        waiting,
+        row.wire_bytes,
+        rate_bytes_per_s,
+        row.share_bytes_per_s if ahead else None,
+        row.deadline_at,
+        row.forecast_from_at if ahead else None,
+        row.forecast_to_at if ahead else None,
+        row.started_at,
+        row.ended_at if is_over else None,
+    )
+
+
+def _site_state(row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -> SiteState:
+    if row.ended_at is not None:
+        if row.is_stopped:
+            return "stopped"
+        return "unreachable" if not row.done and row.failed else "done"
+    if not is_live:
+        return "open"
+    return "fetching" if rate_bytes_per_s > 0 else "waiting"
+
+
+def _outlook(now: float, row: SiteNow, *, is_live: bool, is_over: bool) -> Outlook:
+    deadline_at = row.deadline_at
+    if deadline_at is None:
+        return "none"
+    if is_over:
+        is_met = row.ended_at is not None and row.ended_at <= deadline_at and bool(row.done or not row.failed)
+        return "met" if is_met else "missed"
+    if now > deadline_at:
+        return "late" if is_live else "missed"
+    if not is_live or row.forecast_from_at is None or row.forecast_to_at is None:
+        return "on-time" if is_live else "none"
+    if row.forecast_from_at > deadline_at:
+        return "at-risk"
+    return "tight" if row.forecast_to_at > deadline_at else "on-time"
+
+
+def _progress(row: SiteNow, waiting: int, *, is_over: bool) -> float:
+    """By bytes where it is estimated what is left, else by pages."""
+    if is_over:
+        return 1.0
+    if row.left_bytes is not None and row.wire_bytes + row.left_bytes > 0:
+        return row.wire_bytes / (row.wire_bytes + row.left_bytes)
+    settled = row.done + row.failed
+    return settled / (settled + waiting) if settled + waiting else 0.0
