@@ -14,6 +14,7 @@ from headway.model.command import (
     Foresee,
     Obeyed,
     PageState,
+    SaveNotice,
     SaveSettled,
     SetCapacity,
     SetRates,
@@ -58,6 +59,8 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
             return Decision(now, verdict, page.site, page.url, page.depth, tries_before(attempt), reason)
         case FetchRobots(site):
             return Decision(now, "ask-robots", site)
+        case SaveNotice(site, _, what, subject):
+            return Decision(now, "notice", site, reason=f"{what}: {subject}")
         case Foresee(site, deadline_at, forecast_at, is_late, needed):
             word = "foresee-late" if is_late else "foresee-on-time"
             return Decision(

@@ -25,6 +25,7 @@ from headway.model.command import (
     Obeyed,
     SaveAgain,
     SaveFound,
+    SaveNotice,
     SaveServers,
     SaveSettled,
     SaveSite,
@@ -174,7 +175,15 @@ class LiveDriver:
         match command:
             case FetchPage() | FetchRobots():
                 self._collector.start(command, self.tell, self._fail)
-            case SaveFound() | SaveAgain() | SaveSettled() | SaveSite() | SaveTasks() | SaveServers():
+            case (
+                SaveFound()
+                | SaveAgain()
+                | SaveSettled()
+                | SaveSite()
+                | SaveTasks()
+                | SaveServers()
+                | SaveNotice()
+            ):
                 self._batch.append(command)
                 self._schedule_commit()
             case LoadPages():

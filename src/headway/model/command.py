@@ -135,7 +135,17 @@ class SaveServers(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, bytes], ...]
 
 
-Saving = SaveTasks | SaveFound | SaveAgain | SaveSettled | SaveSite | SaveServers
+class SaveNotice(msgspec.Struct, frozen=True):
+    """Something about a site that a person should know, and the next run too: a trap, a mirror."""
+
+    site: Site
+    at: Instant
+    what: str
+    subject: str
+    """The addresses that a trap has, or the site that a mirror copies."""
+
+
+Saving = SaveTasks | SaveFound | SaveAgain | SaveSettled | SaveSite | SaveServers | SaveNotice
 Command = (
     FetchPage
     | FetchRobots

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headway.model.command import SaveNotice
 from headway.model.page import Page, PageKey, Site
 from headway.model.task import Task
 from headway.units import Instant
@@ -48,3 +49,4 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many more pages of a site wait in the store, where not all were asked for."""
     servers: Sequence[tuple[str, bytes]] = ()
     """What was learnt of servers, as `SaveServers` had it."""
+    notices: Sequence[SaveNotice] = ()

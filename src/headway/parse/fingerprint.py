@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from rensa import RMinHash
+from rensa import RMinHash  # type: ignore[import-untyped]
 from selectolax.lexbor import LexborHTMLParser
 
 BITS = 64

@@ -10,7 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from headway.model.command import PageState, SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import (
+    PageState,
+    SaveFound,
+    SaveNotice,
+    SaveServers,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    Saving,
+)
 from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.model.task import Task
@@ -103,6 +112,9 @@ class BatchWriter:
                     tasks += saving.tasks
                 case SaveServers():
                     self._run_many(sql.PUT_SERVER, saving.rows)
+                case SaveNotice():
+                    site_id = self._numbers.site_id(saving.site)
+                    self._run(sql.PUT_NOTICE, (site_id, saving.what, saving.subject, saving.at))
         self._run_many(sql.PUT_FILE, file_lengths.items())
         self._add_found(found.values())
         for each in settled:

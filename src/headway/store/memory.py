@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import SaveFound, SaveNotice, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
 from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
@@ -32,6 +32,7 @@ class MemoryStore:
         self._originals: dict[str, Original] = {}
         self._lengths: dict[str, int] = {}
         self._servers: dict[str, bytes] = {}
+        self._notices: dict[tuple[Site, str, str], SaveNotice] = {}
         self._rank_of: Callable[[Page], float] = as_found
 
     def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
@@ -55,6 +56,7 @@ class MemoryStore:
             unloaded=unloaded,
             seen=list(self._seen),
             servers=sorted(self._servers.items()),
+            notices=list(self._notices.values()),
         )
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
@@ -74,6 +76,8 @@ class MemoryStore:
                     self._settle(saving)
                 case SaveServers(rows):
                     self._servers.update(rows)
+                case SaveNotice(site, _, what, subject):
+                    self._notices.setdefault((site, what, subject), saving)
                 case SaveSite():
                     self._save_site(saving)
                 case SaveFound():

@@ -94,6 +94,7 @@ def page_row(
         note.payload_digest if note is not None and note.payload_digest != outcome.digest else None,
         note.record_type if note is not None else None,
         links_blob(settled.links),
+        outcome.fingerprint or None,
     )
 
 

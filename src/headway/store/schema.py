@@ -121,7 +121,8 @@ CREATE TABLE page (
     warc_length INTEGER,
     payload_digest TEXT,
     record_type TEXT,
-    links BLOB
+    links BLOB,
+    fingerprint INTEGER
 );
 -- The first capture of each content, by the first 63 bits of a hash of its digest.
 CREATE TABLE content (fingerprint INTEGER PRIMARY KEY, page_id INTEGER NOT NULL);
@@ -132,6 +133,14 @@ CREATE TABLE outcome (
     reason TEXT NOT NULL,
     pages INTEGER NOT NULL,
     PRIMARY KEY (site_id, state, kind, reason)
+) WITHOUT ROWID;
+-- Traps and mirrors, once each.
+CREATE TABLE notice (
+    site_id INTEGER NOT NULL,
+    what TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    noticed_at REAL NOT NULL,
+    PRIMARY KEY (site_id, what, subject)
 ) WITHOUT ROWID;
 CREATE TABLE server (address TEXT PRIMARY KEY, rates BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE file (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length_bytes INTEGER);

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.errors import StoreError
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import Saving
+from headway.model.command import SaveNotice, Saving
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
@@ -75,6 +75,7 @@ class SqliteStore:
                 unloaded=unloaded,
                 seen=self._load_seen(),
                 servers=self._connection.execute(sql.SERVERS).fetchall(),
+                notices=[SaveNotice(*row) for row in self._connection.execute(sql.NOTICES)],
             )
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:

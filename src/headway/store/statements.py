@@ -6,7 +6,7 @@ ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
 ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ADD_PAGE = """
     INSERT INTO page
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 PUT_SEEN = """
     INSERT INTO seen (place, page_id, site_id, key) VALUES (?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET place = excluded.place, page_id = excluded.page_id"""
@@ -34,6 +34,13 @@ PUT_ROBOTS = """
 PUT_FILE = """
     INSERT INTO file (name, length_bytes) VALUES (?, ?)
     ON CONFLICT (name) DO UPDATE SET length_bytes = excluded.length_bytes"""
+PUT_NOTICE = "INSERT OR IGNORE INTO notice (site_id, what, subject, noticed_at) VALUES (?, ?, ?, ?)"
+NOTICES = """
+    SELECT site, noticed_at, what, subject FROM notice JOIN site ON site.id = notice.site_id
+    ORDER BY noticed_at, notice.site_id, what, subject"""
+FINGERPRINTS = """
+    SELECT page.id, site, fingerprint FROM page JOIN site ON site.id = page.site_id
+    WHERE page.id > ? AND fingerprint NOT NULL ORDER BY page.id LIMIT ?"""
 SERVERS = "SELECT address, rates FROM server ORDER BY address"
 PUT_SERVER = """
     INSERT INTO server (address, rates) VALUES (?, ?)

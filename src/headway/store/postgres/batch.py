@@ -11,9 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from headway.model.command import PageState, SaveFound, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import (
+    PageState,
+    SaveFound,
+    SaveNotice,
+    SaveServers,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    Saving,
+)
 from headway.model.outcome import Kind
-from headway.model.page import Page, PageKey
+from headway.model.page import Page, PageKey, Site
 from headway.model.task import Task
 from headway.store import rows
 from headway.store.batch import Notes
@@ -39,6 +48,7 @@ class Sorted:
         self.sites: dict[str, SaveSite] = {}
         self.robots: dict[str, tuple[str | None, float | None]] = {}
         self.servers: dict[str, bytes] = {}
+        self.notices: dict[tuple[Site, str, str], float] = {}
         for saving in batch:
             match saving:
                 case SaveSettled():
@@ -51,10 +61,12 @@ class Sorted:
                     self.tasks |= {task.site: task for task in saving.tasks}
                 case SaveServers():
                     self.servers |= dict(saving.rows)
+                case SaveNotice():
+                    self.notices.setdefault((saving.site, saving.what, saving.subject), saving.at)
 
     def site_names(self) -> set[str]:
         names = {page.site for page in self.found.values()} | {each.page.site for each in self.settled}
-        return names | self.sites.keys() | self.tasks.keys()
+        return names | self.sites.keys() | self.tasks.keys() | {site for site, _, _ in self.notices}
 
     def _add_found(self, saving: SaveFound) -> None:
         for page in saving.pages:
@@ -206,6 +218,8 @@ class BatchWriter:
         ]
         sites.sort(key=lambda row: row[-1])
         change(sql.PUT_SITES, sites, ("double precision", "bigint", "double precision", "bigint"))
+        notices = sorted((number(site), *rest, at) for (site, *rest), at in batch.notices.items())
+        change(sql.PUT_NOTICES, notices, ("bigint", "text", "text", "double precision"))
         robots = [(number(site), *rest) for site, rest in batch.robots.items()]
         change(sql.PUT_ROBOTS, robots, ("bigint", "text", "double precision"))
         sums = [sums.row(site_id) for site_id, sums in sorted(self._sums.items())]

@@ -79,6 +79,10 @@ COUNT_OUTCOMES = """
 PUT_SERVERS = """
     INSERT INTO server SELECT * FROM unnest(%s::text[], %s::bytea[])
     ON CONFLICT (address) DO UPDATE SET rates = excluded.rates"""
+PUT_NOTICES = """
+    INSERT INTO notice (site_id, what, subject, noticed_at)
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::double precision[])
+    ON CONFLICT DO NOTHING"""
 FIND_CONTENT = """
     SELECT site.site, page.path, page.fetched_at, page.payload_digest
     FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id

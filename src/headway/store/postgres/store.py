@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import Saving
+from headway.model.command import SaveNotice, Saving
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
@@ -250,6 +250,10 @@ class _Reading:
             unloaded=unloaded,
             seen=self._seen(),
             servers=self._run(shared.SERVERS).fetchall(),
+            notices=[
+                SaveNotice(Site(from_text(site)), at, from_text(what), from_text(subject))
+                for site, at, what, subject in self._run(shared.NOTICES).fetchall()
+            ],
         )
 
     def _waiting(self) -> tuple[list[WaitingRecord], dict[Site, int]]:

@@ -1,0 +1,44 @@
+"""What was noticed of a site is kept once, and given back to the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.model.command import SaveNotice
+from headway.model.page import Site
+from headway.ports import Store
+from headway.store.memory import MemoryStore
+from headway.store.postgres.store import PostgresStore
+from headway.store.sqlite import SqliteStore
+from headway.units import Instant
+
+BEGAN_AT = Instant(1_700_000_000.25)
+TRAP = SaveNotice(Site("https://a.example"), BEGAN_AT, "trap: endless calendar", "/calendar/#/#/")
+MIRROR = SaveNotice(Site("https://b.example"), Instant(BEGAN_AT + 2), "mirror", "https://a.example")
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    if request.param == "sqlite":
+        return lambda: SqliteStore(tmp_path / "crawl.sqlite")
+    if request.param == "memory":
+        store = MemoryStore()
+        return lambda: store
+    address = request.getfixturevalue("postgres_store")
+    return lambda: PostgresStore(address)
+
+
+def test_each_notice_is_kept_once_as_of_the_first_time(open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    store.create(BEGAN_AT, {})
+    store.commit([TRAP], {})
+    store.commit([SaveNotice(TRAP.site, Instant(BEGAN_AT + 1), TRAP.what, TRAP.subject), MIRROR], {})
+    store.close()
+    again = open_store()
+    snapshot = again.load()
+    again.close()
+    assert snapshot is not None
+    assert list(snapshot.notices) == [TRAP, MIRROR]
