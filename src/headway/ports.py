@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from headway.model.command import Saving
+from headway.model.copy import Copy
 from headway.model.outcome import Capture, Kind
 from headway.model.page import Page, Site
 from headway.model.snapshot import Snapshot, WaitingRecord
@@ -127,6 +128,10 @@ class Store(Protocol):
 
     def find_digest(self, digest: str) -> Original | None:
         """The first committed capture of this content."""
+        ...
+
+    def find_copy(self, page: Page) -> Copy | None:
+        """What earlier visits have left of a page, as of the last commit; None of one never seen."""
         ...
 
     def committed_lengths(self) -> Mapping[str, int]:

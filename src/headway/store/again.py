@@ -32,13 +32,13 @@ _HISTORIES = """
     SELECT site.site, sighting.history
     FROM seen JOIN sighting ON sighting.page_id = seen.page_id JOIN site ON site.id = seen.site_id
     WHERE sighting.history NOT NULL"""
-_CHOOSE = f"""
+_CHOOSE = """
     CREATE TEMP TABLE chosen AS
     SELECT seen.site_id, row_number() OVER (ORDER BY page.depth, page.id)
                + (SELECT coalesce(max(place), 0) FROM waiting) AS place,
-           seen.key, page.path, page.depth, {AGAIN} AS attempt
+           seen.key, page.path, page.depth, ? AS attempt
     FROM seen JOIN page ON page.id = seen.page_id
-    WHERE seen.place IS NULL AND page.kind <> '{Kind.OUT_OF_SCOPE}' AND page.fetched_at <= ?"""
+    WHERE seen.place IS NULL AND page.kind <> ? AND page.fetched_at <= ?"""
 _ROUND = (
     """INSERT INTO waiting (site_id, place, key, path, depth, attempt, rank)
        SELECT site_id, place, key, path, depth, attempt, 0.0 FROM chosen ORDER BY site_id, place""",
@@ -102,7 +102,7 @@ def _begin_round(connection: sqlite3.Connection, folder: Path, now: Instant, old
         )
     run("BEGIN IMMEDIATE")
     try:
-        run(_CHOOSE, (now - older_than_s,))
+        run(_CHOOSE, (AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s))
         (count,) = run("SELECT count(*) FROM chosen").fetchone()
         if count:
             for statement in _ROUND:

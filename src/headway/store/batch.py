@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from headway.model.command import (
     PageState,
+    SaveAgain,
     SaveFound,
     SaveNotice,
     SaveServers,
@@ -21,10 +22,11 @@ from headway.model.command import (
     Saving,
 )
 from headway.model.outcome import Kind
-from headway.model.page import Page, PageKey, Site
+from headway.model.page import AGAIN, Page, PageKey, Site
 from headway.model.task import Task
 from headway.store import rows
 from headway.store import statements as sql
+from headway.store.again import ADD_SIGHTING, KEEP_CONTENT, in_turn
 from headway.store.capture import CaptureNote
 
 Notes = Mapping[tuple[str, int], CaptureNote]
@@ -119,8 +121,9 @@ class BatchWriter:
         self._add_found(found.values())
         for each in settled:
             self._count(each)
-        for part in _without_repeats(settled):
+        for part, again in in_turn(batch):
             self._settle(part, notes)
+            self._queue_again(again)
         self._save_sites(tasks, sites)
 
     def _add_found(self, pages: Iterable[Page]) -> None:
@@ -147,7 +150,8 @@ class BatchWriter:
                 if place is not None:
                     changes.dropped.append((site_id, place))
                 self._recount(site_id, page_id, saving)
-                page_id = self._numbers.take_page_id()
+                last_page_id, page_id = page_id, self._numbers.take_page_id()
+                changes.note_visit(saving, page_id, last_page_id)
                 note = self._note_of(saving, notes)
                 changes.pages.append(rows.page_row(page_id, site_id, saving, self._file_id(saving), note))
                 changes.seen.append((None, page_id, site_id, key))
@@ -172,8 +176,25 @@ class BatchWriter:
         self._run_many(sql.DROP_WAITING, sorted(changes.dropped))
         self._run_many(sql.ADD_WAITING, changes.placed)
         self._run_many(sql.ADD_PAGE, changes.pages)
+        self._run_many(ADD_SIGHTING, changes.sightings)
+        self._run_many(KEEP_CONTENT, changes.unchanged)
         self._run_many(sql.PUT_SEEN, sorted(changes.seen, key=_by_last_two))
         self._run_many(sql.ADD_CONTENT, sorted(changes.contents))
+
+    def _queue_again(self, savings: Iterable[SaveAgain]) -> None:
+        placed, seen = [], []
+        for saving in savings:
+            for page in saving.pages:
+                site_id = self._numbers.site_id(page.site)
+                place, page_id = self._find(site_id, page.key)
+                if place is not None:
+                    continue
+                place, rank = self._numbers.take_place(), self._rank_of(page)
+                when = saving.not_before
+                placed.append(rows.waiting_row(site_id, place, page, rank, attempt=AGAIN, retry_at=when))
+                seen.append((place, page_id, site_id, page.key))
+        self._run_many(sql.ADD_WAITING, placed)
+        self._run_many(sql.PUT_SEEN, sorted(seen, key=_by_last_two))
 
     def _recount(self, site_id: int, last_page_id: int | None, saving: SaveSettled) -> None:
         """A page that settles once more counts as what it is now."""
@@ -257,16 +278,16 @@ class _Changes:
         self.pages: list[tuple[object, ...]] = []
         self.seen: list[tuple[object, ...]] = []
         self.contents: list[tuple[int, int]] = []
+        self.sightings: list[tuple[object, ...]] = []
+        self.unchanged: list[tuple[int, int]] = []
 
-
-def _without_repeats(settled: Iterable[SaveSettled]) -> list[list[SaveSettled]]:
-    """Parts to be written one after the other, in each of which a page comes once; nearly always one."""
-    parts: list[dict[PageKey, SaveSettled]] = [{}]
-    for saving in settled:
-        if saving.page.key in parts[-1]:
-            parts.append({})
-        parts[-1][saving.page.key] = saving
-    return [list(part.values()) for part in parts]
+    def note_visit(self, saving: SaveSettled, page_id: int, last_page_id: int | None) -> None:
+        sighting = saving.sighting
+        if sighting is not None:
+            texts = (rows.clean_text(text) or None for text in (sighting.etag, sighting.last_modified))
+            self.sightings.append((page_id, *texts, sighting.history or None))
+        if saving.outcome.kind is Kind.NOT_MODIFIED and last_page_id is not None:
+            self.unchanged.append((last_page_id, page_id))
 
 
 _by_site_and_place = itemgetter(0, 1)

@@ -8,9 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveFound, SaveNotice, SaveServers, SaveSettled, SaveSite, SaveTasks, Saving
+from headway.model.command import (
+    PageState,
+    SaveAgain,
+    SaveFound,
+    SaveNotice,
+    SaveServers,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    Saving,
+)
+from headway.model.copy import NO_SIGHTING, Copy
 from headway.model.outcome import Kind
-from headway.model.page import Page, PageKey, Site
+from headway.model.page import AGAIN, Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.ports import Original
@@ -74,6 +85,8 @@ class MemoryStore:
                     self._tasks.update({task.site: task for task in tasks})
                 case SaveSettled():
                     self._settle(saving)
+                case SaveAgain():
+                    self._queue_again(saving)
                 case SaveServers(rows):
                     self._servers.update(rows)
                 case SaveNotice(site, _, what, subject):
@@ -91,6 +104,23 @@ class MemoryStore:
     def find_digest(self, digest: str) -> Original | None:
         return self._originals.get(digest)
 
+    def find_copy(self, page: Page) -> Copy | None:
+        saving = self._settled.get(page.key)
+        if saving is None:
+            is_known = page.key in self._waiting
+            return Copy(PageState.WAITING, None, 0, "", "", _FREE_NOW, is_waiting=True) if is_known else None
+        outcome = saving.outcome
+        return Copy(
+            saving.state,
+            outcome.kind,
+            outcome.status,
+            outcome.content_type,
+            outcome.digest,
+            Instant(rows.fetched_at(saving, None)),
+            saving.sighting or NO_SIGHTING,
+            page.key in self._waiting,
+        )
+
     def committed_lengths(self) -> Mapping[str, int]:
         return dict(self._lengths)
 
@@ -101,6 +131,10 @@ class MemoryStore:
         if page.key not in self._seen:
             self._seen[page.key] = None
             self._waiting[page.key] = WaitingRecord(page)
+
+    def _queue_again(self, saving: SaveAgain) -> None:
+        for page in saving.pages:
+            self._waiting.setdefault(page.key, WaitingRecord(page, AGAIN, saving.not_before))
 
     def _settle(self, saving: SaveSettled) -> None:
         page, outcome = saving.page, saving.outcome

@@ -124,6 +124,10 @@ CREATE TABLE page (
     links BLOB,
     fingerprint INTEGER
 );
+-- What a visit has for the next one: `history` has the last visits, as policy.freshness packs them.
+CREATE TABLE sighting (page_id INTEGER PRIMARY KEY, etag TEXT, last_modified TEXT, history BLOB);
+-- Times at which all pages were queued once more.
+CREATE TABLE round (number INTEGER PRIMARY KEY, started_at REAL NOT NULL, pages INTEGER NOT NULL);
 -- The first capture of each content, by the first 63 bits of a hash of its digest.
 CREATE TABLE content (fingerprint INTEGER PRIMARY KEY, page_id INTEGER NOT NULL);
 CREATE TABLE outcome (

@@ -15,11 +15,12 @@ import numpy as np
 from headway.errors import StoreError
 from headway.frontier.spilling import pages_held_each
 from headway.model.command import SaveNotice, Saving
+from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.ports import Original
-from headway.store import rows, schema
+from headway.store import again, rows, schema
 from headway.store import statements as sql
 from headway.store.batch import BatchWriter, Notes, Numbers
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
@@ -118,6 +119,15 @@ class SqliteStore:
         """The digest of the octets kept for this content, which are compressed as the server sent them."""
         found = self._find_content(digest)
         return None if found is None else found[1]
+
+    def find_copy(self, page: Page) -> Copy | None:
+        with self._mutex, clear_errors(self.path):
+            return again.find_copy(self._connection, page)
+
+    def histories(self) -> list[tuple[Site, bytes]]:
+        """The visits of every page that has had more than one."""
+        with self._mutex, clear_errors(self.path):
+            return list(again.histories(self._connection))
 
     def committed_lengths(self) -> Mapping[str, int]:
         with self._mutex, clear_errors(self.path):
