@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headway.crawl.holdings import Holdings
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
@@ -18,7 +19,10 @@ _MOST_REDIRECTS = 20
 
 
 class Discovery:
-    def __init__(self, scope: Scope, frontier: Frontier, ledger: Ledger) -> None:
+    def __init__(
+        self, scope: Scope, frontier: Frontier, ledger: Ledger, holdings: Holdings | None = None
+    ) -> None:
+        self._holdings = holdings
         self._scope = scope
         self._frontier = frontier
         self._ledger = ledger
@@ -35,6 +39,9 @@ class Discovery:
     ) -> list[Page]:
         """Take pages in; returns those that were queued."""
         welcome: list[Page] = []
+        if self._holdings is not None:
+            pages, others = self._holdings.sorted_out(pages, is_redirect=redirects > 0)
+            self._post(now, others, commands)
         for position in self.seen.add_all([page.key for page in pages]):
             page = pages[position]
             exclusion = Exclusion.REDIRECT_CHAIN if redirects > _MOST_REDIRECTS else self._scope.judge(page)
@@ -51,6 +58,9 @@ class Discovery:
 
     def found_lists(self, now: Instant, lists: Sequence[Page], commands: list[Command]) -> None:
         """Sitemaps and feeds: what they are called, and of which type they are, does not matter."""
+        if self._holdings is not None:
+            lists, others = self._holdings.sorted_out(lists, is_redirect=False)
+            self._post(now, others, commands)
         for position in self.seen.add_all([page.key for page in lists]):
             page = lists[position]
             exclusion = self._scope.judge_list(page)
@@ -69,6 +79,18 @@ class Discovery:
         site = source.site
         own = sum(link.site == site for link in links)
         source.count_links(own, sum(link.site == site for link in welcome))
+
+    def _post(self, now: Instant, pages: Sequence[Page], commands: list[Command]) -> None:
+        """Pages of sites that others hold, for them."""
+        exclusions = [self._scope.judge(page) for page in pages]
+        for page, exclusion in zip(pages, exclusions, strict=True):
+            if exclusion is not None:
+                self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
+        welcome = tuple(
+            page for page, exclusion in zip(pages, exclusions, strict=True) if exclusion is None
+        )
+        if welcome:
+            commands.append(SaveFound(welcome, is_elsewhere=True))
 
     def _exclude(self, now: Instant, page: Page, outcome: Outcome, commands: list[Command]) -> None:
         self._ledger.outcomes[f"{outcome.kind}: {outcome.detail}"] += 1

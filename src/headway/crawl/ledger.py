@@ -159,6 +159,14 @@ class Ledger:
         if rules is not None and record.robots_expires_at is not None:
             book.rules, book.robots_expires_at = rules, record.robots_expires_at
 
+    def forget(self, site: Site) -> None:
+        """Take a site's sums out of ours: they are about to be read anew."""
+        book = self.books.get(site)
+        if book is not None:
+            self.done -= book.done
+            self.failed -= book.failed
+            self.wire_bytes -= book.wire_bytes
+
     def open(self, task: Task) -> SiteBook:
         """The site's book; a task given later replaces the one before (another deadline, other limits)."""
         book = self.books.get(task.site)

@@ -12,6 +12,7 @@ from headway.crawl.bound import LinkBound
 from headway.crawl.discovery import Discovery
 from headway.crawl.doors import Doors
 from headway.crawl.handout import HandOut
+from headway.crawl.holdings import Holdings
 from headway.crawl.leases import Leases
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.crawl.orders import Orders
@@ -46,6 +47,8 @@ from headway.model.event import (
     Restored,
     RobotsSettled,
     Seeded,
+    SitesLeft,
+    SitesTaken,
     Tick,
 )
 from headway.model.outcome import SUCCESS, Kind, Outcome
@@ -81,14 +84,17 @@ class Crawl:
         most_held: int | None = None,
         revisit: RevisitPolicy | None = None,
         recrawls: bool = False,
+        is_part: bool = False,
     ) -> None:
-        """`recrawls`: known pages are fetched again, which the sites' limits do not count twice."""
+        """`recrawls`: known pages are fetched again, which the sites' limits do not count twice. `is_part`:
+        of a crawl that several work on, each on the sites that it holds."""
         self.ledger = Ledger()
         self.frontier = Frontier(ordering, most_held)
         self.leases = Leases(lease_s)
         self.bound = bound or LinkBound()
         self.steward = steward
-        self.discovery = Discovery(scope, self.frontier, self.ledger)
+        self.holdings = Holdings(self.ledger, self.frontier) if is_part else None
+        self.discovery = Discovery(scope, self.frontier, self.ledger, self.holdings)
         self._doors = Doors(self.frontier, politeness, steward, recrawls=revisit is not None)
         self._orders = Orders(self.ledger, self.frontier, self.bound, self.discovery, self._doors)
         self._revisits = Revisits(self.ledger, self.frontier, self.discovery, revisit)
@@ -168,6 +174,10 @@ class Crawl:
                 self._disturb(now)
             case Restored():
                 self._restore(event)
+            case SitesTaken() | SitesLeft():
+                assert self.holdings is not None
+                self.holdings.hear(event, self.discovery.seen)
+                self._disturb(now)
             case Draining():
                 self._draining = True
                 self._finished = False
@@ -276,7 +286,8 @@ class Crawl:
 
     def _look_ahead(self, now: Instant) -> None:
         """Say when to be woken, and whether there is anything left to wait for."""
-        if not self.in_flight and (self._draining or not self.frontier.waiting):
+        is_over = not self.frontier.waiting and self.holdings is None
+        if not self.in_flight and (self._draining or is_over):
             if not self._finished:
                 self._finished = True
                 self._commands.append(Finished())

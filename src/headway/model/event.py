@@ -28,6 +28,22 @@ class Restored(msgspec.Struct, frozen=True):
     rules: dict[Site, RobotsRules]
 
 
+class SitesTaken(msgspec.Struct, frozen=True):
+    """Of a crawl that several work on: these sites are ours from now on, as the store has them."""
+
+    sites: frozenset[Site]
+    snapshot: Snapshot
+    rules: dict[Site, RobotsRules]
+    not_before: dict[Site, Instant]
+    """Where whoever held a site before may have asked it until shortly: when it is free again."""
+
+
+class SitesLeft(msgspec.Struct, frozen=True):
+    """These sites are ours no more: others will ask them."""
+
+    sites: tuple[Site, ...]
+
+
 class PageSettled(msgspec.Struct, frozen=True):
     """A leased page came to an end, with the links found on it (canonical, in document order)."""
 
@@ -121,5 +137,7 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-FromOutside = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining | Found | Again | Delivered
+_FromFleet = SitesTaken | SitesLeft
+_FromPerson = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining
+FromOutside = _FromFleet | _FromPerson | Found | Again | Delivered
 Event = FromOutside | PageSettled | RobotsSettled | PagesLoaded | Tick
