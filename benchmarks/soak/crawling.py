@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headway.app.crawling import CrawlRun, WallClock
+from headway.app.clock import WallClock
+from headway.app.crawling import CrawlRun
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.model.outcome import Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headway.app.crawling import WallClock
+from headway.app.clock import WallClock
 from headway.fetch.http import HttpFetcher
 from headway.fetch.settings import Limits, Timeouts
 from headway.model.outcome import Kind

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.app.crawling import CrawlRun, WallClock
+from headway.app.clock import WallClock
+from headway.app.crawling import CrawlRun
 from headway.errors import JobError
 from headway.fetch import dial
 from headway.fetch.guard import why_forbidden

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headway.app.crawling import CrawlRun, WallClock
+from headway.app.clock import WallClock
+from headway.app.crawling import CrawlRun
 from headway.fetch.http import HttpFetcher
 from headway.model.outcome import Kind
 from headway.model.page import Site

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
@@ -13,17 +12,15 @@ from typing import Any
 
 import msgspec
 
+from headway.app.building import build_fetcher, build_machine, waiting_order
 from headway.app.chronicle import Chronicle
+from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
 from headway.app.orderfile import OrderWatch
 from headway.app.view import View, view_of
 from headway.config.job import Job
-from headway.crawl.bound import LinkBound
 from headway.crawl.decisions import Decision
-from headway.crawl.machine import Crawl
-from headway.crawl.steward import Steward
 from headway.errors import HeadwayError
-from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected, WebCollector
 from headway.live.driver import LiveDriver
@@ -33,44 +30,13 @@ from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.parse.document import ParseOptions
-from headway.policy.admission import Admission
-from headway.policy.allocation.allocator import Allocator
-from headway.policy.allocation.problem import Objective
-from headway.policy.ordering import LearningOrdering, make_ordering
-from headway.policy.politeness import Politeness
-from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
-from headway.policy.retry import RetryPolicy
 from headway.store.reader import RunReader
-from headway.store.runfolder import RunFolder, WaitingOrder
-from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
+from headway.store.runfolder import RunFolder
+from headway.units import Instant, Seconds
 
 _SAMPLE_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
-_NEW_SERVER = BytesPerSecond(1_000_000.0)
-"""What a server that nobody has met is taken for."""
-_LEASE_S = Seconds(24 * 3600.0)
-"""Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
-
-
-def _running_s() -> float:
-    """What has passed, also while the machine slept, whoever sets the clock meanwhile."""
-    is_told_of_sleep = hasattr(time, "CLOCK_BOOTTIME")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if is_told_of_sleep else time.monotonic()
-
-
-class WallClock:
-    """The time of day when it was made, and from then on what has passed: were the clock set back by an
-    hour, every site would else be left alone for an hour."""
-
-    def __init__(
-        self, time_of_day: Callable[[], float] = time.time, running_s: Callable[[], float] = _running_s
-    ) -> None:
-        self._running_s = running_s
-        self._began_at = time_of_day() - running_s()
-
-    def now(self) -> Instant:
-        return Instant(self._began_at + self._running_s())
 
 
 class CrawlRun:
@@ -291,54 +257,3 @@ def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:
         used = sum(max(0, after.wire_bytes - before.wire_bytes) for before, after in pairwise(since))
         tallies.append(QuotaTally(quota, used_bytes=used, period_from=begin_at))
     return tallies
-
-
-def waiting_order(job: Job) -> WaitingOrder:
-    """How the store keeps the pages that wait, so that the next ones can be had from it."""
-    ordering = make_ordering(job.strategy)
-    if isinstance(ordering, LearningOrdering):
-        return WaitingOrder("found", lambda _: 0.0, None)
-    return WaitingOrder(ordering.name, ordering.page_key, job.file.crawl.waiting_in_memory)
-
-
-def build_machine(job: Job, quotas: Sequence[QuotaTally] = (), *, most_held: int | None = None) -> Crawl:
-    crawl = job.file.crawl
-    politeness = Politeness(
-        interval_s=job.interval_s,
-        pages_per_connection=crawl.pages_per_connection,
-        backoff_s=job.backoff_s,
-        max_backoff_s=job.max_backoff_s,
-    )
-    # Without a bound and without deadlines there is nothing to share out and nothing to foresee.
-    is_planned = job.is_bounded or any(wish.deadline is not None for wish in job.sites)
-    allocator = Allocator(Objective(crawl.objective))
-    admits = is_planned and crawl.admission_depth is not None
-    return Crawl(
-        ordering=make_ordering(job.strategy),
-        scope=job.scope,
-        politeness=politeness,
-        retry=RetryPolicy(max_attempts=crawl.max_attempts, penalty_s=job.retry_penalty_s),
-        max_connections=crawl.max_connections,
-        lease_s=_LEASE_S,
-        asks_robots=crawl.respect_robots,
-        bound=LinkBound(job.timetable, quotas, yields=crawl.background),
-        steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
-        admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
-        most_held=most_held,
-    )
-
-
-def build_fetcher(job: Job, clock: WallClock) -> HttpFetcher:
-    crawl = job.file.crawl
-    return HttpFetcher(
-        clock,
-        crawl.user_agent,
-        timeouts=job.timeouts,
-        limits=job.limits,
-        capacity_bytes_per_s=job.timetable.capacity_at(clock.now()),
-        allow_private=crawl.allow_private,
-        verify_tls=crawl.verify_tls,
-        ca_file=crawl.ca_file,
-        proxy=crawl.proxy,
-        no_proxy=crawl.no_proxy,
-    )

@@ -13,7 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from headway.app.crawling import CrawlRun, WallClock
+from headway.app.clock import WallClock
+from headway.app.crawling import CrawlRun
 from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable

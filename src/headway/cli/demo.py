@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headway.app.crawling import WallClock
+from headway.app.clock import WallClock
 from headway.cli.crawl import run_job
 from headway.cli.log import Log, log_options
 from headway.cli.serve import serve_options
