@@ -6,20 +6,24 @@ Nothing is decided here that the machine could decide: an answer is classified, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+from msgspec import structs
 
 from headway.fetch.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
 from headway.live.aside import Aside
 from headway.live.classify import outcome_of
 from headway.live.driver import Fail, Settle
+from headway.live.recrawl import beside_copy, conditions, sighting_of
 from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
-from headway.model.event import PageSettled, RobotsSettled
+from headway.model.copy import Copy
+from headway.model.event import Again, Found, PageSettled, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
+from headway.model.page import Lease, Page, is_again
 from headway.model.robots import RobotsRules
 from headway.parse.document import REDIRECT_STATUSES, Parsed, ParseOptions, parse
+from headway.parse.listing import LIST_TYPES, types_to_read
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
 from headway.units import Instant
@@ -27,7 +31,15 @@ from headway.units import Instant
 # Above these sizes a hostile page, or the rules of a hostile site, could hold up everybody for a second.
 _PARSED_IN_PLACE_BYTES = 64 * 1024
 _RULES_READ_IN_PLACE_BYTES = 16 * 1024
-_ARCHIVED = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED})
+_ARCHIVED = frozenset(
+    {Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED}
+)
+_TAKEN_AT_ONCE = 2000
+"""Of the pages on a long list. Taking in fifty thousand in one go would hold up everybody for a second."""
+
+_MOST_SITEMAPS = 1000
+_NOT_MODIFIED = 304
+_KEPT = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED})
 
 
 class Collected(msgspec.Struct, frozen=True):
@@ -55,8 +67,10 @@ class WebCollector:
         parse_options: ParseOptions,
         on_page: Callable[[Collected], None] | None = None,
         make_room: Callable[[], Awaitable[object]] | None = None,
+        find_copy: Callable[[Page], Copy | None] | None = None,
     ) -> None:
-        """`make_room` is awaited before a page is kept and handed to `on_page`."""
+        """`make_room` is awaited before a page is kept and handed to `on_page`; `find_copy` says what there
+        is of a page that is fetched again."""
         self._fetcher = fetcher
         self._archive = archive
         self._find_digest = find_digest
@@ -66,6 +80,7 @@ class WebCollector:
         self._parse_options = parse_options
         self._on_page = on_page
         self._make_room = make_room
+        self._find_copy = find_copy
         self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,37 +120,92 @@ class WebCollector:
 
     async def _page(self, command: FetchPage, settle: Settle) -> None:
         page = command.lease.page
-        request = Request(page.url, page.site, (), command.close_after, self._accept_types)
+        copy = self._copy_of(command.lease)
+        accepted = self._accept_types
+        if accepted is not None and self._reads_lists:
+            accepted |= types_to_read(page.url)
+        request = Request(page.url, page.site, conditions(copy), command.close_after, accepted)
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         if self._make_room is not None:
             await self._make_room()
+        if parsed is not None and parsed.is_list:
+            await self._take_in_list(parsed, settle)
         # From here to `settle` without a pause: what is in the archive must have its row in the same commit.
-        original = self._original(parsed) if parsed is not None else None
+        original = self._original(parsed.digest) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
+        outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
+        if copy is not None and response.status == _NOT_MODIFIED:
+            original = self._original(copy.digest) or Original(page.url, copy.fetched_at)
         capture = self._keep(response, parsed, outcome, original)
         if self._on_page is not None:
             self._on_page(Collected(page, response, parsed, outcome, capture))
-        links = parsed.links if parsed is not None else ()
-        settle(PageSettled(command.lease, outcome, links, capture))
+        links = parsed.links if parsed is not None and not parsed.is_list else ()
+        lists = parsed.lists if parsed is not None else ()
+        sighting = sighting_of(response, outcome, copy)
+        was = copy.state if copy is not None and copy.kind is not None else None
+        settle(PageSettled(command.lease, outcome, links, capture, lists, sighting, was))
+
+    def _copy_of(self, lease: Lease) -> Copy | None:
+        if self._find_copy is None or not is_again(lease.attempt):
+            return None
+        return self._find_copy(lease.page)
+
+    @property
+    def _reads_lists(self) -> bool:
+        return self._parse_options.read_sitemaps or self._parse_options.read_feeds
+
+    def _as_wanted(self, outcome: Outcome, parsed: Parsed | None) -> Outcome:
+        """A body that was read only because it might be a list of pages is not kept."""
+        accepted = self._accept_types
+        if accepted is None or parsed is None or not parsed.content_type or outcome.kind not in _KEPT:
+            return outcome
+        if parsed.content_type in accepted or not self._reads_lists:
+            return outcome
+        if parsed.is_list:
+            return structs.replace(outcome, kind=Kind.LISTING)
+        is_list_type = parsed.content_type in LIST_TYPES
+        return structs.replace(outcome, kind=Kind.UNWANTED_TYPE) if is_list_type else outcome
+
+    async def _take_in_list(self, parsed: Parsed, settle: Settle) -> None:
+        """A part at a time, and before the list itself is settled: killed in between, it is read again."""
+        for begin in range(0, len(parsed.links), _TAKEN_AT_ONCE):
+            part = parsed.links[begin : begin + _TAKEN_AT_ONCE]
+            settle(Found(part))
+            if self._find_copy is not None and (changed := self._changed_since(part, parsed)):
+                settle(Again(changed, self._clock.now()))
+            await asyncio.sleep(0)
+
+    def _changed_since(self, pages: Sequence[Page], parsed: Parsed) -> tuple[Page, ...]:
+        """The pages on a list that it says have changed since they were last fetched."""
+        assert self._find_copy is not None
+        changed = []
+        for page in pages:
+            modified_at = parsed.modified_at.get(page.key)
+            copy = self._find_copy(page) if modified_at is not None else None
+            if copy is None or modified_at is None or copy.is_waiting:
+                continue
+            if copy.kind in _KEPT and copy.fetched_at < modified_at <= self._clock.now():
+                changed.append(page)
+        return tuple(changed)
 
     async def _parse(self, response: Response, page: Page) -> Parsed:
         if len(response.body) <= _PARSED_IN_PLACE_BYTES:
             return parse(response, page, self._parse_options)
         return await self._aside.run(parse, response, page, self._parse_options)
 
-    def _original(self, parsed: Parsed) -> Original | None:
-        if not parsed.digest:
+    def _original(self, digest: str) -> Original | None:
+        if not digest:
             return None
-        return self._uncommitted.get(parsed.digest) or self._find_digest(parsed.digest)
+        return self._uncommitted.get(digest) or self._find_digest(digest)
 
     def _keep(
         self, response: Response, parsed: Parsed | None, outcome: Outcome, original: Original | None
     ) -> Capture | None:
         if outcome.kind not in _ARCHIVED:
             return None
-        digest = parsed.digest if parsed is not None else ""
-        is_copy = outcome.kind is Kind.DUPLICATE
+        digest = outcome.digest
+        is_copy = outcome.kind in {Kind.DUPLICATE, Kind.NOT_MODIFIED}
         capture = self._archive.write(response, digest=digest, revisit_of=original if is_copy else None)
         if outcome.kind is Kind.FETCHED and digest:
             self._uncommitted[digest] = Original(response.url, response.requested_at)
@@ -151,7 +221,13 @@ class WebCollector:
         rules = await self._judge(response) if is_answer else None
         expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
         text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
-        settle(RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response)))
+        named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
+        lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)
+        settle(RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists))
+
+    @property
+    def _reads_sitemaps(self) -> bool:
+        return self._parse_options.read_sitemaps
 
     async def _judge(self, response: Response) -> RobotsRules | None:
         if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:

@@ -35,13 +35,23 @@ from headway.model.command import (
     SetRates,
     WakeAt,
 )
-from headway.model.event import Draining, Event, Loaded, PageSettled, PagesLoaded, RobotsSettled, Tick
+from headway.model.event import (
+    Again,
+    Draining,
+    Event,
+    Found,
+    Loaded,
+    PageSettled,
+    PagesLoaded,
+    RobotsSettled,
+    Tick,
+)
 from headway.model.page import Site
 from headway.model.snapshot import WaitingRecord
 from headway.ports import Clock
 from headway.units import FOREVER, Instant, Seconds
 
-Settle = Callable[[PageSettled | RobotsSettled], None]
+Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
 Fail = Callable[[BaseException], None]
 
 

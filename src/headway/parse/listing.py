@@ -14,6 +14,7 @@ from headway.parse.sitemap import read_sitemap, read_text_sitemap
 XML_TYPES = frozenset({"application/xml", "text/xml", "application/rss+xml", "application/atom+xml"})
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _GZIP_NAMES = GZIP_TYPES | {"application/octet-stream"}
+LIST_TYPES = XML_TYPES | _GZIP_NAMES
 _TEXT = "text/plain"
 _GZIP_MARK = b"\x1f\x8b"
 MAX_LISTING_BYTES = 50 * 1024 * 1024
@@ -23,7 +24,7 @@ MAX_LISTING_BYTES = 50 * 1024 * 1024
 def types_to_read(url: str) -> frozenset[str]:
     """Media types, beyond the wanted ones, whose body is read because it may be a list of pages."""
     path = url.partition("?")[0].lower()
-    return XML_TYPES | _GZIP_NAMES if path.endswith(".gz") else XML_TYPES
+    return LIST_TYPES if path.endswith(".gz") else XML_TYPES
 
 
 def read_listing(content: bytes, media_type: str, url: str) -> Listing | None:

@@ -23,6 +23,7 @@ WARC_PATTERN = "headway-*.warc.gz"
 _DEFAULT_FILE_BYTES = 10**9
 _NOTES_KEPT = 100_000
 _RECENT_KEPT = 10_000
+_NOT_MODIFIED = 304
 
 
 class WarcArchive:
@@ -62,7 +63,9 @@ class WarcArchive:
         file = self._open_file(response.requested_at)
         date = iso_utc(response.requested_at)
         payload_digest = warc_record.sha1_digest(response.payload)
-        if revisit_of is not None and not self._same_payload(response, digest, payload_digest):
+        if revisit_of is not None and _says_not_modified(response):
+            payload_digest = self._kept_payload(digest) or payload_digest
+        elif revisit_of is not None and not self._same_payload(response, digest, payload_digest):
             revisit_of = None
         record_id = warc_record.new_record_id()
         target = warc_record.uri(response.url)
@@ -111,8 +114,11 @@ class WarcArchive:
             return False
         if self._payload_digest_of is None:
             return True
-        kept = self._recent_payloads.get(digest) or self._payload_digest_of(digest)
-        return kept == payload_digest
+        return self._kept_payload(digest) == payload_digest
+
+    def _kept_payload(self, digest: str) -> str | None:
+        found = self._payload_digest_of(digest) if self._payload_digest_of is not None else None
+        return self._recent_payloads.get(digest) or found
 
     def _open_file(self, now: Instant) -> AppendFile:
         if self._file is not None and self._file.length_bytes >= self._max_file_bytes:
@@ -129,6 +135,10 @@ class WarcArchive:
         self._notes[capture.warc_file, capture.warc_offset] = note
         if len(self._notes) > _NOTES_KEPT:
             del self._notes[next(iter(self._notes))]
+
+
+def _says_not_modified(response: Response) -> bool:
+    return response.status == _NOT_MODIFIED and not response.payload
 
 
 def _main_record(
@@ -163,7 +173,7 @@ def _main_record(
         fields += f"WARC-Truncated: {reason}\r\n"
     if revisit_of is not None and record_type == "revisit":
         fields += (
-            f"WARC-Profile: {warc_record.REVISIT_PROFILE}\r\n"
+            f"WARC-Profile: {warc_record.revisit_profile(is_unmodified=_says_not_modified(response))}\r\n"
             f"WARC-Refers-To-Target-URI: {warc_record.uri(revisit_of.url)}\r\n"
             f"WARC-Refers-To-Date: {iso_utc(revisit_of.captured_at)}\r\n"
         )

@@ -19,6 +19,7 @@ from headway.model.outcome import Kind
 from headway.ports import Response
 
 REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+_UNMODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 _GZIP_LEVEL = 1
 
 _CLEAN_HEAD = re.compile(
@@ -44,6 +45,11 @@ _TRUNCATED_BY_KIND = {
     Kind.TIMEOUT_TOTAL: "time",
     Kind.RESET: "disconnect",
 }
+
+
+def revisit_profile(*, is_unmodified: bool) -> str:
+    """Why there is no payload: it is the same as another, or the server says that it has not changed."""
+    return _UNMODIFIED_PROFILE if is_unmodified else REVISIT_PROFILE
 
 
 def sha1_digest(*parts: bytes) -> str:
