@@ -70,6 +70,10 @@ class Connection(asyncio.BufferedProtocol):
         return not self._lost and self._reader is None
 
     @property
+    def tls_session(self) -> ssl.SSLObject | None:
+        return None if self._tls is None else self._tls.session
+
+    @property
     def misfit(self) -> bool:
         """Whether the next request had better go over a new connection."""
         return self._meter.misfit

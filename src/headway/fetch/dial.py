@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,7 +161,7 @@ class Dialer:
         bounded = self._pacer.bounded
         buffer_bytes = self._pacer.buffer_bytes(site) if bounded else None
         handshake_bytes = _handshake_bytes(origin) if bounded else 0
-        sock = new_socket(address.family, buffer_bytes)
+        sock = self._new_socket(address, buffer_bytes)
         try:
             await loop.sock_connect(sock, address.sockaddr(port))
             meter = Meter(self._pacer, site, sock, buffer_bytes=buffer_bytes, charged_bytes=handshake_bytes)
@@ -171,6 +172,9 @@ class Dialer:
             sock.close()
             raise
         return connection
+
+    def _new_socket(self, address: Address, buffer_bytes: int | None) -> socket.socket:
+        return new_socket(address.family, buffer_bytes)
 
     async def _tunnel(self, connection: Connection, proxy: Proxy) -> None:
         origin = connection.origin

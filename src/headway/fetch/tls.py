@@ -40,6 +40,11 @@ class TlsLayer:
         self.closed = False
         """Whether the server has said that it sends no more."""
 
+    @property
+    def session(self) -> ssl.SSLObject:
+        """What was agreed upon, for whoever wants to know."""
+        return self._object
+
     def shake_hands(self) -> bool:
         """Go on as far as the bytes allow; True when the keys are agreed. Raises ssl.SSLError."""
         try:

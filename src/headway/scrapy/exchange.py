@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from functools import lru_cache
 
 import msgspec
@@ -26,6 +27,8 @@ class Asked(msgspec.Struct, frozen=True):
     body: bytes
     timeout_s: float
     proxy: Proxy | None = None
+    bind_to: tuple[str, int] | None = None
+    """The address of ours to connect from."""
 
     @property
     def may_be_repeated(self) -> bool:
@@ -44,6 +47,7 @@ class Answered(msgspec.Struct, frozen=True):
     waited_s: float = 0.0
     held_s: float = 0.0
     peer: str = ""
+    tls: ssl.SSLObject | None = None
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ through a proxy and with a time limit of its own. All connections of a site shar
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from headway.fetch.head import HeadError
 from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import Proxy
 from headway.fetch.reader import ResponseReader
-from headway.fetch.resolve import Lookup, Resolver
+from headway.fetch.resolve import Address, Lookup, Resolver
 from headway.fetch.settings import Limits, Timeouts
 from headway.fetch.target import TargetError
 from headway.model.outcome import Kind
@@ -27,8 +28,8 @@ _STALE_AFTER_S = 0.5
 _MOST_IDLE = 256
 _MOST_WAYS = 64
 
-Way = tuple[Proxy | None, float]
-"""By which proxy, and with which time limit: connections are made for one way."""
+Way = tuple[Proxy | None, float, tuple[str, int] | None]
+"""By which proxy, with which time limit, from which address: connections are made for one way."""
 Lane = tuple[Place, Way]
 
 
@@ -37,14 +38,14 @@ class SpiderFetcher:
         self,
         pacer: Pacer,
         user_agent: str,
-        make_context: Callable[[], ssl.SSLContext],
+        context: ssl.SSLContext,
         *,
         allow_private: bool = True,
         lookup: Lookup | None = None,
     ) -> None:
         self._pacer = pacer
         self._user_agent = user_agent
-        self._make_context = make_context
+        self._context = context
         self._allow_private = allow_private
         self._resolver = Resolver(lookup)
         self._dialers: dict[Way, Dialer] = {}
@@ -63,7 +64,7 @@ class SpiderFetcher:
             request = message(asked, place.origin, path)
         except (TargetError, HeadError) as error:
             return Answered(Kind.PROTOCOL, str(error), make_reader())
-        lane = (place, (asked.proxy, asked.timeout_s))
+        lane = (place, (asked.proxy, asked.timeout_s, asked.bind_to))
         connection = self._take_idle(lane, is_fresh=not asked.may_be_repeated)
         wire_bytes = 0
         while True:
@@ -100,6 +101,7 @@ class SpiderFetcher:
                 connection.waited_s,
                 connection.held_s,
                 connection.peer,
+                connection.tls_session,
             )
 
     async def aclose(self) -> None:
@@ -177,11 +179,12 @@ class SpiderFetcher:
     def _dialer(self, way: Way) -> Dialer:
         dialer = self._dialers.get(way)
         if dialer is None:
-            proxy, timeout_s = way
+            proxy, timeout_s, bind_to = way
             if len(self._dialers) >= _MOST_WAYS:
                 del self._dialers[next(iter(self._dialers))]
             self._dialers[way] = dialer = _SpiderDialer(
-                self._make_context,
+                self._context,
+                bind_to,
                 resolver=self._resolver,
                 pacer=self._pacer,
                 timeouts=Timeouts(
@@ -196,13 +199,19 @@ class SpiderFetcher:
 
 
 class _SpiderDialer(Dialer):
-    """Agrees on keys as Scrapy's own settings say."""
+    """Agrees on keys and connects from where Scrapy's own settings say."""
 
-    def __init__(self, make_context: Callable[[], ssl.SSLContext], **parts: object) -> None:
+    def __init__(self, context: ssl.SSLContext, bind_to: tuple[str, int] | None, **parts: object) -> None:
         super().__init__(**parts)  # type: ignore[arg-type]  # handed on as they are
-        self._make_context = make_context
+        self._context = context
+        self._bind_to = bind_to
 
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._context is None:
-            self._context = self._make_context()
-        return self._context
+    def _new_socket(self, address: Address, buffer_bytes: int | None) -> socket.socket:
+        sock = super()._new_socket(address, buffer_bytes)
+        if self._bind_to is not None:
+            try:
+                sock.bind(self._bind_to)
+            except OSError:
+                sock.close()
+                raise
+        return sock

@@ -24,7 +24,9 @@ from scrapy.exceptions import (
     UnsupportedURLSchemeError,
 )
 from scrapy.http import Response
+from scrapy.utils._download_handlers import get_dataloss_msg
 from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.ssl import _log_sslobj_debug_info
 from scrapy.utils.url import add_http_if_no_scheme
 
 from headway.errors import HeadwayError
@@ -73,8 +75,8 @@ class HeadwayDownloadHandler(BaseDownloadHandler):
         self._warn_bytes = settings.getint("DOWNLOAD_WARNSIZE")
         self._fails_on_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
         self._has_warned_of_loss = False
-        if settings.get("DOWNLOAD_BIND_ADDRESS"):
-            logger.warning("DOWNLOAD_BIND_ADDRESS has no effect with headway's add-on")
+        self._bind_to = _address(settings.get("DOWNLOAD_BIND_ADDRESS"))
+        self._logs_tls = settings.getbool("DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING")
 
     async def download_request(self, request: Request) -> Response:
         try:
@@ -106,6 +108,7 @@ class HeadwayDownloadHandler(BaseDownloadHandler):
             request.body,
             float(request.meta.get("download_timeout", self._timeout_s)),
             _proxy(request),
+            _address(request.meta.get("bindaddress")) or self._bind_to,
         )
 
     def _response(self, request: Request, answered: Answered, hearing: Hearing) -> Response:
@@ -113,7 +116,9 @@ class HeadwayDownloadHandler(BaseDownloadHandler):
         if hearing.too_large:
             raise DownloadCancelledError(hearing.too_large)
         if reader.reply is None or answered.kind not in {Kind.FETCHED, Kind.RESET}:
-            _fail(answered)
+            _fail(request, answered)
+        if self._logs_tls and answered.tls is not None:
+            _log_sslobj_debug_info(answered.tls)
         flags = []
         if answered.kind is Kind.RESET:
             self._check_loss(request, answered)
@@ -131,18 +136,13 @@ class HeadwayDownloadHandler(BaseDownloadHandler):
             return
         if not self._has_warned_of_loss:
             self._has_warned_of_loss = True
-            logger.warning(
-                "%s came incomplete (%s); to have such answers all the same, set "
-                "DOWNLOAD_FAIL_ON_DATALOSS = False (said once)",
-                request.url,
-                answered.detail,
-            )
+            logger.warning(get_dataloss_msg(request.url))
         raise ResponseDataLossError(answered.detail)
 
 
-def _fail(answered: Answered) -> NoReturn:
+def _fail(request: Request, answered: Answered) -> NoReturn:
     kind = _ERRORS.get(answered.kind, DownloadFailedError)
-    raise kind(answered.detail or str(answered.kind))
+    raise kind(f"{request.url}: {answered.detail or answered.kind}")
 
 
 def _headers(request: Request) -> tuple[tuple[str, str], ...]:
@@ -153,6 +153,14 @@ def _headers(request: Request) -> tuple[tuple[str, str], ...]:
         if name != _PROXY_AUTHORIZATION
         for value in values
     )
+
+
+def _address(value: Any) -> tuple[str, int] | None:
+    """A host, or a host and a port, as Scrapy takes it."""
+    if not value:
+        return None
+    host, port = (value, 0) if isinstance(value, str) else value
+    return str(host), int(port)
 
 
 def _proxy(request: Request) -> Proxy | None:

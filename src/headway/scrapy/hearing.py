@@ -11,6 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import StopDownload
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
+from scrapy.utils._download_handlers import get_maxsize_msg, get_warnsize_msg
 from twisted.python.failure import Failure
 
 from headway.fetch.reply import ReplyHead
@@ -38,7 +39,7 @@ class Hearing:
 
     def on_head(self, head: ReplyHead, length_bytes: int | None) -> bool:
         self.headed_at = time.monotonic()
-        if length_bytes and self._request.method != "HEAD" and self._exceeds("expected", length_bytes):
+        if length_bytes and self._request.method != "HEAD" and self._exceeds(length_bytes, expected=True):
             return True
         return self._tell(
             signals.headers_received, headers=scrapy_headers(head.headers), body_length=length_bytes
@@ -48,25 +49,16 @@ class Hearing:
         self._received_bytes += len(piece)
         if self._tell(signals.bytes_received, data=piece):
             return True
-        return self._exceeds("received", self._received_bytes)
+        return self._exceeds(self._received_bytes, expected=False)
 
-    def _exceeds(self, how: str, size_bytes: int) -> bool:
+    def _exceeds(self, size_bytes: int, *, expected: bool) -> bool:
         if self.max_bytes and size_bytes > self.max_bytes:
-            self.too_large = (
-                f"{size_bytes} bytes {how}, more than DOWNLOAD_MAXSIZE ({self.max_bytes}), "
-                f"from {self._request}"
-            )
+            self.too_large = get_maxsize_msg(size_bytes, self.max_bytes, self._request, expected=expected)
             logger.warning(self.too_large)
             return True
         if self._warn_bytes and size_bytes > self._warn_bytes and not self._has_warned:
             self._has_warned = True
-            logger.warning(
-                "%d bytes %s, more than DOWNLOAD_WARNSIZE (%d), from %s",
-                size_bytes,
-                how,
-                self._warn_bytes,
-                self._request,
-            )
+            logger.warning(get_warnsize_msg(size_bytes, self._warn_bytes, self._request, expected=expected))
         return False
 
     def _tell(self, signal: object, **news: object) -> bool:
@@ -97,6 +89,7 @@ def build_response(request: Request, answered: Answered, flags: list[str]) -> Re
         headers=headers,
         body=body,
         flags=flags,
+        certificate=None if answered.tls is None else answered.tls.getpeercert(binary_form=True),
         ip_address=ipaddress.ip_address(answered.peer.partition("%")[0]) if answered.peer else None,
         protocol=reader.head[:8].decode("latin-1"),
     )

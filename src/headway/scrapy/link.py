@@ -11,6 +11,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 from scrapy.utils.project import data_path
 from scrapy.utils.ssl import _make_ssl_context
 
@@ -47,7 +48,8 @@ class Link:
         self.held_s = 0.0
         self._memory = ServerMemory(Path(data_path(self.settings.folder)))
         self.prediction.restore(self._memory.load())
-        self._scrapy_settings = crawler.settings
+        self._context = _tls_context(crawler.settings)
+        self._user_agent = str(crawler.settings.get("USER_AGENT") or "Scrapy")
         self._fetcher: SpiderFetcher | None = None
 
     @property
@@ -55,8 +57,8 @@ class Link:
         if self._fetcher is None:
             self._fetcher = SpiderFetcher(
                 self.pacer,
-                str(self._scrapy_settings.get("USER_AGENT") or "Scrapy"),
-                self._tls_context,
+                self._user_agent,
+                self._context,
                 allow_private=self.settings.allow_private,
             )
         return self._fetcher
@@ -101,11 +103,12 @@ class Link:
             await self._fetcher.aclose()
         self.pacer.close()
 
-    def _tls_context(self) -> ssl.SSLContext:
-        """As Scrapy's own settings have it: verification, versions, ciphers, key log."""
-        context = _make_ssl_context(self._scrapy_settings)
-        context.set_alpn_protocols(["http/1.1"])
-        return context
+
+def _tls_context(settings: BaseSettings) -> ssl.SSLContext:
+    """As Scrapy's own settings have it: verification, versions, ciphers, key log."""
+    context = _make_ssl_context(settings)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 _links: WeakKeyDictionary[Crawler, Link] = WeakKeyDictionary()
