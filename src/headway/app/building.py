@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headway.app.clock import WallClock
@@ -18,6 +19,7 @@ from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
+from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
 from headway.store.runfolder import WaitingOrder
 from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
@@ -35,7 +37,31 @@ def waiting_order(job: Job) -> WaitingOrder:
     return WaitingOrder(ordering.name, ordering.page_key, job.file.crawl.waiting_in_memory)
 
 
-def build_machine(job: Job, quotas: Sequence[QuotaTally] = (), *, most_held: int | None = None) -> Crawl:
+def build_revisit(job: Job) -> RevisitPolicy | None:
+    """When pages are due again; None: never."""
+    wish = job.revisiting
+    if wish is None:
+        return None
+    if not wish.adapts:
+        return FixedRevisit(wish.every_s)
+    return AdaptiveRevisit(
+        every_s=wish.every_s,
+        shortest_s=wish.shortest_s,
+        longest_s=wish.longest_s,
+        # Half of a site's turns: new pages want some, too.
+        visits_per_s=0.5 / job.interval_s if job.interval_s else math.inf,
+        bytes_per_s=wish.bytes_per_s,
+    )
+
+
+def build_machine(
+    job: Job,
+    quotas: Sequence[QuotaTally] = (),
+    *,
+    most_held: int | None = None,
+    revisit: RevisitPolicy | None = None,
+    recrawls: bool = False,
+) -> Crawl:
     crawl = job.file.crawl
     politeness = Politeness(
         interval_s=job.interval_s,
@@ -59,6 +85,8 @@ def build_machine(job: Job, quotas: Sequence[QuotaTally] = (), *, most_held: int
         steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
         admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
         most_held=most_held,
+        revisit=revisit,
+        recrawls=recrawls,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headway.app.building import build_fetcher, build_machine, waiting_order
+from headway.app.building import build_fetcher, build_machine, build_revisit, waiting_order
 from headway.app.chronicle import Chronicle
 from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
@@ -31,6 +31,7 @@ from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.parse.document import ParseOptions
 from headway.policy.quota import QuotaTally
+from headway.policy.revisit import AdaptiveRevisit, RevisitPolicy
 from headway.store.reader import RunReader
 from headway.store.runfolder import RunFolder
 from headway.units import Instant, Seconds
@@ -63,8 +64,13 @@ class CrawlRun:
         with ExitStack() as opened:
             opened.callback(self.folder.close)
             _check_is_same_crawl(snapshot, job, folder)
+            recrawls = self.folder.store.has_rounds or job.revisiting is not None
             self.crawl = build_machine(
-                job, quotas_so_far(now, job, folder), most_held=job.file.crawl.waiting_in_memory
+                job,
+                quotas_so_far(now, job, folder),
+                most_held=job.file.crawl.waiting_in_memory,
+                revisit=self._revisit_policy(),
+                recrawls=recrawls,
             )
             opened.pop_all()
         self._collector = WebCollector(
@@ -75,10 +81,14 @@ class CrawlRun:
             user_agent=job.file.crawl.user_agent,
             accept_types=job.scope.accept_types,
             parse_options=ParseOptions(
-                user_agent=job.file.crawl.user_agent, drop_rel_nofollow=job.file.crawl.respect_rel_nofollow
+                user_agent=job.file.crawl.user_agent,
+                drop_rel_nofollow=job.file.crawl.respect_rel_nofollow,
+                read_sitemaps=job.file.crawl.sitemaps,
+                read_feeds=job.file.crawl.feeds,
             ),
             on_page=on_page,
             make_room=make_room,
+            find_copy=self.folder.store.find_copy if recrawls else None,
         )
         self._driver = LiveDriver(
             self.crawl, self._collector, _Journal(self.folder, on_decision), self._clock
@@ -134,6 +144,13 @@ class CrawlRun:
         events.append(Seeded(self._job.tasks(self.started_at), self._job.seeds()))
         events += [Ordered(order) for order in self._orders.lasting()]
         return events
+
+    def _revisit_policy(self) -> RevisitPolicy | None:
+        policy = build_revisit(self._job)
+        if isinstance(policy, AdaptiveRevisit):
+            for site, history in self.folder.store.histories():
+                policy.learn(site, history)
+        return policy
 
     def _fresh_rules(self, snapshot: Snapshot, now: Instant) -> dict[Site, RobotsRules]:
         user_agent = self._job.file.crawl.user_agent

@@ -17,6 +17,7 @@ from headway.config.deadline import deadline_at
 from headway.config.holidays import national_holidays
 from headway.config.lines import Path
 from headway.config.reading import Source, read_job_file
+from headway.config.revisiting import Mistake, Revisiting, read_revisiting
 from headway.config.schema import JobFile, SiteTable
 from headway.errors import HeadwayError
 from headway.fetch.settings import Limits, Timeouts
@@ -69,6 +70,7 @@ class Job(msgspec.Struct, frozen=True):
     quotas: tuple[Quota, ...]
     calendar: Calendar
     zone: dt.tzinfo
+    revisiting: Revisiting | None = None
 
     def tasks(self, started_at: Instant) -> tuple[Task, ...]:
         return tuple(
@@ -140,6 +142,7 @@ class _Builder:
             self._quotas(zone),
             self._calendar(zone),
             zone,
+            self._revisiting(),
         )
         for number, wish in enumerate(sites):
             if wish.deadline is not None and now is not None:
@@ -256,6 +259,12 @@ class _Builder:
         month = self._read_if(checks.size, table.month, *where, "month")
         limits = ((day, Period.DAY), (month, Period.MONTH))
         return tuple(Quota(limit, period, zone) for limit, period in limits if limit is not None)
+
+    def _revisiting(self) -> Revisiting | None:
+        read = read_revisiting(self._file.crawl)
+        if isinstance(read, Mistake):
+            raise self._source.error(("crawl", *read.key), read.message)
+        return read
 
     def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
         has_deadlines = any(wish.deadline is not None for wish in sites)

@@ -56,6 +56,17 @@ class QuotaTable(Table, frozen=True):
     month: str | None = None
 
 
+class RevisitTable(Table, frozen=True):
+    """With `every`, when pages are visited again."""
+
+    adapt: bool = False
+    """Learn how often each page changes, and come when it pays most."""
+    shortest: str = "1 h"
+    longest: str = "30 d"
+    bandwidth: str | None = None
+    """The most that such visits may take of what the deadlines leave; None: all of that."""
+
+
 class ScopeTable(Table, frozen=True):
     """Which pages belong to the crawl. Without hosts and suffixes: the hosts of the sites, no others."""
 
@@ -83,6 +94,12 @@ class CrawlTable(Table, frozen=True):
     """How long a site in trouble is left alone; twice as long each time."""
     max_backoff: str = "30 min"
     accept: tuple[str, ...] = DEFAULT_TYPES
+    sitemaps: bool = True
+    """Read the sitemaps that robots.txt names."""
+    feeds: bool = True
+    """Read the feeds that a site's first page names."""
+    every: str | None = None
+    """Come back to each page after so long, and do not end; None: each page once."""
     max_pages: int | None = None
     """For each site that says nothing itself."""
     max_bytes: str | None = None
@@ -110,6 +127,7 @@ class CrawlTable(Table, frozen=True):
     limits: LimitsTable = LimitsTable()
     scope: ScopeTable = ScopeTable()
     quota: QuotaTable = QuotaTable()
+    revisit: RevisitTable = RevisitTable()
 
 
 class SiteTable(Table, frozen=True):

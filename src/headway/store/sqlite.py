@@ -124,6 +124,12 @@ class SqliteStore:
         with self._mutex, clear_errors(self.path):
             return again.find_copy(self._connection, page)
 
+    @property
+    def has_rounds(self) -> bool:
+        """Whether all pages have been queued more than once."""
+        with self._mutex, clear_errors(self.path):
+            return self._connection.execute("SELECT 1 FROM round LIMIT 1").fetchone() is not None
+
     def histories(self) -> list[tuple[Site, bytes]]:
         """The visits of every page that has had more than one."""
         with self._mutex, clear_errors(self.path):
