@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from headway.app.again import begin_again, job_tables
 from headway.app.clock import WallClock
 from headway.app.crawling import CrawlRun
 from headway.app.summary import Summary, begun_at, summarise
@@ -35,7 +36,7 @@ _DEFAULTS = CrawlTable()
 
 
 @click.command("crawl")
-@click.argument("targets", nargs=-1, required=True, metavar="JOB.toml | URL...")
+@click.argument("targets", nargs=-1, metavar="JOB.toml | URL...")
 @click.option(
     "-o",
     "--out",
@@ -85,6 +86,13 @@ _DEFAULTS = CrawlTable()
 @click.option("--proxy", metavar="URL", help="Send everything through this proxy.")
 @click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
 @click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
+@click.option(
+    "--again",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="RUN",
+    help="Visit the pages of a finished crawl once more, asking only for what has changed.",
+)
+@click.option("--older-than", metavar="TIME", help="With --again: only pages whose copy is so old.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @serve_options
 @log_options
@@ -92,6 +100,8 @@ def crawl_command(
     targets: tuple[str, ...],
     out: Path,
     *,
+    again: Path | None,
+    older_than: str | None,
     as_json: bool,
     serve_at: tuple[str, int] | None,
     log: Log,
@@ -102,12 +112,18 @@ def crawl_command(
     \b
       headway crawl https://www.example.org/ --bandwidth 5Mbit/s --deadline 2h -o run
       headway crawl job.toml -o run
+      headway crawl --again run
 
     Ctrl-C lets what is under way finish, a second one stops at once; the same command goes on from there.
 
     Exit codes: 0 all done, deadlines met; 1 error; 2 wrong usage; 3 done, deadlines missed; 4 bad job;
     5 disk full or run folder lost; 11 interrupted.
     """
+    if again is not None:
+        job, out = _job_again(targets, options, again, older_than, log), again
+        return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
+    if not targets:
+        raise click.UsageError("give a job file or some URLs, or --again with the folder of a finished crawl")
     # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
     job = job_from(targets, options, begun_at(out) or WallClock().now())
     log.detail(
@@ -134,7 +150,25 @@ def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) ->
         source.overrule("site.url", "command line")
         source.overrule("site.seeds", "command line")
         file = convert({"site": _sites_of(targets)}, source)
-    tables = msgspec.to_builtins(file)
+    return _overruled(msgspec.to_builtins(file), source, options, now)
+
+
+def _job_again(
+    targets: tuple[str, ...], options: dict[str, Any], run: Path, older_than: str | None, log: Log
+) -> Job:
+    """The job of the crawl that is begun once more, or the one given in its place."""
+    now, source = WallClock().now(), Source(f"the job in {run}")
+    tables = job_tables(run)
+    job = job_from(targets, options, now) if targets else _overruled(tables, source, options, now)
+    count = begin_again(run, now, older_than)
+    if count is None:
+        log.say("taken-up", "pages still wait from the last time: they come first")
+    else:
+        log.say("again", f"{count} pages are visited once more", {"pages": count})
+    return job
+
+
+def _overruled(tables: dict[str, Any], source: Source, options: dict[str, Any], now: Instant) -> Job:
     crawl = tables.setdefault("crawl", {})
     for key, value in options.items():
         if value is None or value == ():

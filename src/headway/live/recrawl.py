@@ -31,7 +31,8 @@ def beside_copy(outcome: Outcome, copy: Copy | None) -> Outcome:
     if copy is None or copy.kind not in _HAS_CONTENT or not copy.digest:
         return outcome
     if outcome.kind is Kind.NOT_MODIFIED:
-        return structs.replace(outcome, content_type=copy.content_type, digest=copy.digest)
+        kind = Kind.LISTING if copy.kind is Kind.LISTING else outcome.kind
+        return structs.replace(outcome, kind=kind, content_type=copy.content_type, digest=copy.digest)
     if outcome.kind in {Kind.FETCHED, Kind.DUPLICATE} and outcome.digest == copy.digest:
         return structs.replace(outcome, kind=Kind.NOT_MODIFIED)
     return outcome
@@ -47,7 +48,7 @@ def sighting_of(response: Response, outcome: Outcome, copy: Copy | None) -> Sigh
     if copy is not None and copy.kind is not None:
         if response.status == _NOT_MODIFIED:
             etag, last_modified = etag or copy.sighting.etag, last_modified or copy.sighting.last_modified
-        is_same = outcome.status == copy.status and outcome.digest == copy.digest
+        is_same = outcome.digest == copy.digest and outcome.status in {copy.status, _NOT_MODIFIED}
         history = add_visit(
             copy.sighting.history,
             response.requested_at - copy.fetched_at,

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headway.errors import StoreError
 from headway.model.command import PageState, SaveAgain, SaveSettled, Saving
 from headway.model.copy import Copy
 from headway.model.outcome import Kind, Sighting
@@ -72,10 +71,10 @@ def histories(connection: sqlite3.Connection) -> Iterator[tuple[Site, bytes]]:
     return iter(connection.execute(_HISTORIES))
 
 
-def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(0.0)) -> int:
+def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(0.0)) -> int | None:
     """Queue every page of a finished crawl once more, as long as its copy is so old; returns how many.
 
-    Deadlines are reckoned from now. A crawl that still has pages to fetch is asked to be ended first.
+    Deadlines are reckoned from now. Nothing happens, and None is returned, when pages still wait from before.
     """
     path = run_folder / DATABASE
     schema.open_for_reading(path).close()  # says what is wrong before anything is made
@@ -84,22 +83,19 @@ def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(
         connection = schema.open_for_writing(path)
         try:
             with clear_errors(path):
-                return _begin_round(connection, run_folder, now, older_than_s)
+                return _begin_round(connection, now, older_than_s)
         finally:
             schema.close_for_good(connection)
     finally:
         os.close(lock)
 
 
-def _begin_round(connection: sqlite3.Connection, folder: Path, now: Instant, older_than_s: Seconds) -> int:
+def _begin_round(connection: sqlite3.Connection, now: Instant, older_than_s: Seconds) -> int | None:
     run = connection.execute
     (left,) = run("SELECT count(*) FROM waiting WHERE attempt >= 0").fetchone()
     (due,) = run("SELECT count(*) FROM waiting WHERE attempt < 0 AND retry_at IS NULL").fetchone()
     if left or due:
-        raise StoreError(
-            f"{folder}: {left + due} pages still wait from the last time; "
-            f"crawl it to its end first, with the same command without --again"
-        )
+        return None
     run("BEGIN IMMEDIATE")
     try:
         run(_CHOOSE, (AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s))

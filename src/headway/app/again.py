@@ -1,0 +1,24 @@
+"""A finished crawl begun once more: its pages are queued again, and asked for only if they have changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headway.config.checks import pause
+from headway.store.again import begin_round
+from headway.store.reader import RunReader
+from headway.units import Instant, Seconds
+
+
+def job_tables(run: Path) -> dict[str, Any]:
+    """The job as the run folder remembers it."""
+    with RunReader(run) as reader:
+        return reader.job
+
+
+def begin_again(run: Path, now: Instant, older_than: str | None = None) -> int | None:
+    """Queue all pages whose copy is older; returns how many, or None when pages still wait from before, which
+    come first."""
+    age_s = pause(older_than) if older_than is not None else Seconds(0.0)
+    return begin_round(run, now, age_s)
