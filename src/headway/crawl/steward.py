@@ -94,7 +94,7 @@ class Steward:
         before = self._claims
         self._most_bytes_per_s = bound.capacity_bytes_per_s
         self._demands = list(self._demanded(now, ledger, frontier))
-        self._capacity = _capacity_ahead(bound.ahead(now, _HORIZON_S))
+        self._capacity = capacity_ahead(bound.ahead(now, _HORIZON_S))
         pause_s = _LOOK_AGAIN_S * max(1.0, len(self._demands) / _SITES_A_SECOND)
         demands = self._with_time_to_spare(now, bound.capacity_bytes_per_s)
         self._allocation = self._allocator.decide(
@@ -192,15 +192,20 @@ class Steward:
         """The least bandwidth that would meet all deadlines, with the caps of sites on a faster link; but for
         the sites that no bandwidth would help."""
         assert self._capacity is not None
-        on_a_faster_link = []
+        on_a_faster_link = self.on_a_faster_link(now, ledger)
+        out_of_reach = advise(now, on_a_faster_link, self._capacity).out_of_reach.keys()
+        others = [demand for demand in on_a_faster_link if demand.site not in out_of_reach]
+        return advise(now, others, self._capacity).bandwidth_bytes_per_s, out_of_reach
+
+    def on_a_faster_link(self, now: Instant, ledger: Ledger) -> list[SiteDemand]:
+        """What the sites could use, were our own link no limit."""
+        demands = []
         for demand in self._demands:
             book = ledger.book(demand.site)
             size = max(1.0, book.wire_bytes / book.answers) if book.answers else PRIOR_PAGE_BYTES
             cap = self._cap(now, book, size, most_bytes_per_s=UNBOUNDED)
-            on_a_faster_link.append(structs.replace(demand, cap_bytes_per_s=max(cap, demand.cap_bytes_per_s)))
-        out_of_reach = advise(now, on_a_faster_link, self._capacity).out_of_reach.keys()
-        others = [demand for demand in on_a_faster_link if demand.site not in out_of_reach]
-        return advise(now, others, self._capacity).bandwidth_bytes_per_s, out_of_reach
+            demands.append(structs.replace(demand, cap_bytes_per_s=max(cap, demand.cap_bytes_per_s)))
+        return demands
 
     def latest_start_of(self, book: SiteBook) -> Instant:
         """The instant at which a site's remaining data needs all the time that is left to its deadline."""
@@ -287,7 +292,7 @@ def _evidence(book: SiteBook, room: Room) -> Evidence:
     )
 
 
-def _capacity_ahead(segments: Sequence[Segment]) -> Capacity:
+def capacity_ahead(segments: Sequence[Segment]) -> Capacity:
     steps = [(float(from_s), float(rate)) for from_s, _, rate in segments]
     if not any(rate for _, rate in steps[-1:]):
         # Some day the link is free again; the allocation needs to see that day.
