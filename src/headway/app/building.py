@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headway.app.clock import WallClock
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
 from headway.crawl.machine import Crawl
@@ -20,6 +19,7 @@ from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
+from headway.ports import Clock
 from headway.store.runfolder import WaitingOrder
 from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
@@ -61,14 +61,11 @@ def build_machine(
     most_held: int | None = None,
     revisit: RevisitPolicy | None = None,
     recrawls: bool = False,
+    is_part: bool = False,
 ) -> Crawl:
+    """`is_part`: one of several that work on the crawl, each within its share of the bound."""
     crawl = job.file.crawl
-    politeness = Politeness(
-        interval_s=job.interval_s,
-        pages_per_connection=crawl.pages_per_connection,
-        backoff_s=job.backoff_s,
-        max_backoff_s=job.max_backoff_s,
-    )
+    politeness = build_politeness(job)
     # Without a bound and without deadlines there is nothing to share out and nothing to foresee.
     is_planned = job.is_bounded or any(wish.deadline is not None for wish in job.sites)
     allocator = Allocator(Objective(crawl.objective))
@@ -81,16 +78,26 @@ def build_machine(
         max_connections=crawl.max_connections,
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
-        bound=LinkBound(job.timetable, quotas, yields=crawl.background),
+        bound=LinkBound(job.timetable, quotas, yields=crawl.background and not is_part),
         steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
         admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
         most_held=most_held,
         revisit=revisit,
         recrawls=recrawls,
+        is_part=is_part,
     )
 
 
-def build_fetcher(job: Job, clock: WallClock) -> HttpFetcher:
+def build_politeness(job: Job) -> Politeness:
+    return Politeness(
+        interval_s=job.interval_s,
+        pages_per_connection=job.file.crawl.pages_per_connection,
+        backoff_s=job.backoff_s,
+        max_backoff_s=job.max_backoff_s,
+    )
+
+
+def build_fetcher(job: Job, clock: Clock) -> HttpFetcher:
     crawl = job.file.crawl
     return HttpFetcher(
         clock,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headway.errors import StoreError
-from headway.store.reader import RunReader, Sample, SiteRow
+from headway.store.reader import RunReader, Sample, SiteRow, open_reader
 from headway.units import Instant
 
 _SHORTEST_SAMPLE_S = 0.9
@@ -55,19 +55,20 @@ class Summary(msgspec.Struct, frozen=True):
     first_problem: str | None
 
 
-def begun_at(folder: Path) -> Instant | None:
+def begun_at(folder: Path | str) -> Instant | None:
     """When the crawl in a folder was first begun; None where there is none that can be read."""
     try:
-        with RunReader(folder) as reader:
+        with open_reader(folder) as reader:
             return reader.started_at
     except (StoreError, OSError):
         return None  # whoever opens the folder next will say why
 
 
-def summarise(folder: Path) -> Summary:
-    if not folder.exists():
+def summarise(folder: Path | str) -> Summary:
+    """Of a run folder, or of a crawl on a PostgreSQL server by its address."""
+    if isinstance(folder, Path) and not folder.exists():
         raise StoreError(f"{folder}: there is no such folder; give the run folder of a crawl")
-    with RunReader(folder) as reader:
+    with open_reader(folder) as reader:
         started_at = reader.started_at
         totals = reader.totals()
         samples = reader.samples()

@@ -138,6 +138,11 @@ class LiveDriver:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether anything has come that the journal has not been told of."""
+        return bool(self._inbox or self._batch)
+
     # -- the pump ---------------------------------------------------------------------------------------
 
     def _schedule_pump(self) -> None:

@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from headway.store.failures import clear_errors
-from headway.store.reader import PageRow, RunReader
+from headway.store.reader import PageRow, open_reader
 from headway.store.surt import surt
 from headway.store.times import cdx_timestamp
 from headway.store.warc_record import uri
@@ -55,10 +55,11 @@ def cdxj_line(page: PageRow) -> bytes:
     return key.encode() + msgspec.json.encode(fields) + b"\n"
 
 
-def write_index(run_folder: Path, *, run_lines: int = _RUN_LINES) -> Path:
-    """Index every capture that the store has committed; returns where."""
+def write_index(run_folder: Path, *, run_lines: int = _RUN_LINES, store: str | None = None) -> Path:
+    """Index every capture that the store has committed, which is the folder's own or the one given; returns
+    where."""
     target = run_folder / INDEX_NAME
-    with RunReader(run_folder) as reader, clear_errors(target), ExitStack() as stack:
+    with open_reader(store or run_folder) as reader, clear_errors(target), ExitStack() as stack:
         target.parent.mkdir(mode=0o755, exist_ok=True)
         lines = map(cdxj_line, reader.captures())
         runs = [_spilled(run, stack, target.parent) for run in _sorted_runs(lines, run_lines)]
