@@ -26,6 +26,7 @@ _HELP = {
     "demo": "Crawl a small web that headway serves itself.",
     "limit": "Set another bound for a crawl, running or not.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
+    "report": "Write a run as one page with figures.",
     "serve": "Show a run in a browser, while it crawls or afterwards, and steer it.",
     "simulate": "Crawl a described web in virtual time.",
     "status": "Show how far a crawl has come.",

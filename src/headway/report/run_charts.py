@@ -1,0 +1,259 @@
+"""The figures of a run that are about its link and its sites."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headway.report.run_canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet
+from headway.report.run_facts import Course, OutcomeCount, RunFacts, SiteFacts, Turn, TypeCount
+from headway.units import format_duration
+
+MOST_BARS = 40
+MOST_COURSES = 6
+_MOST_TYPES = 8
+_MOST_KINDS = 12
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    for length, name in ((2 * 86400.0, "days"), (2 * 3600.0, "hours"), (300.0, "minutes")):
+        if seconds >= length:
+            return {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}[name], name
+    return 1.0, "seconds"
+
+
+def data_unit(most: float) -> tuple[float, str]:
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
+        if most >= factor:
+            return factor, prefix
+    return 1.0, ""
+
+
+def short(site: str) -> str:
+    name = site.partition("://")[2] or site
+    return name if len(name) <= 34 else f"{name[:20]}…{name[-12:]}"
+
+
+def draw_link(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    link = facts.link
+    unit_s, unit = time_unit(facts.seconds)
+    finite = link.bound_bytes_per_s[np.isfinite(link.bound_bytes_per_s)]
+    most = max(float(link.highest_bytes_per_s.max(initial=0.0)), float(finite.max(initial=0.0)), 1.0)
+    factor, prefix = data_unit(most)
+    at = link.at_s / unit_s
+    axes.fill_between(at, link.rate_bytes_per_s / factor, color=PALE, linewidth=0)
+    axes.plot(at, link.rate_bytes_per_s / factor, color=BLUE, label="measured")
+    if link.step_s > 1:
+        label = f"highest second of {link.step_s:.0f}"
+        axes.plot(at, link.highest_bytes_per_s / factor, color=BLUE, linewidth=0.7, alpha=0.7, label=label)
+    if finite.size:
+        bound = np.where(np.isfinite(link.bound_bytes_per_s), link.bound_bytes_per_s, np.nan)
+        axes.step(at, bound / factor, where="pre", color=INK, linewidth=1.4, label="bound")
+    if not np.isnan(link.predicted_bytes_per_s).all():
+        axes.plot(
+            at, link.predicted_bytes_per_s / factor, color=AMBER, linestyle=(0, (1, 1.6)), label="predicted"
+        )
+    for mark in facts.marks[1:12]:
+        axes.axvline(mark.at_s / unit_s, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.text(mark.at_s / unit_s, 0.98, f" {mark.text}", rotation=90, va="top", ha="right", fontsize=7.5,
+                  color=MUTED, transform=axes.get_xaxis_transform())  # fmt: skip
+    axes.set_ylim(0, 1.12 * most / factor)
+    axes.set_xlim(0, max(facts.seconds / unit_s, 1e-9))
+    axes.set_ylabel(f"{prefix}B/s")
+    axes.set_xlabel(f"{unit} since the start")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2)
+    quiet(axes)
+
+
+def gantt_order(sites: Sequence[SiteFacts]) -> list[SiteFacts]:
+    """Missed deadlines first, then by deadline, then those without, by how much they gave."""
+    started = [site for site in sites if site.start_s is not None]
+    return sorted(
+        started,
+        key=lambda site: (
+            not site.is_missed,
+            site.deadline_s if site.deadline_s is not None else math.inf,
+            -site.wire_bytes,
+        ),
+    )
+
+
+def draw_sites(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    unit_s, unit = time_unit(facts.seconds)
+    chosen = gantt_order(facts.sites)[:MOST_BARS]
+    missed = {each.site for each in facts.missed}
+    for row, site in enumerate(chosen):
+        assert site.start_s is not None
+        end_s = site.end_s if site.end_s is not None else facts.seconds
+        colour = (
+            RED
+            if site.site in missed
+            else GREY
+            if site.is_stopped
+            else TEAL
+            if site.end_s is not None
+            else BLUE
+        )
+        axes.barh(row, (end_s - site.start_s) / unit_s, left=site.start_s / unit_s, height=0.6, color=colour)
+        if site.deadline_s is not None:
+            axes.plot([site.deadline_s / unit_s] * 2, [row - 0.42, row + 0.42], color=INK, linewidth=2.2)
+    axes.set_yticks(range(len(chosen)), [short(site.site) for site in chosen], fontsize=8.5)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{unit} since the start")
+    quiet(axes, grid="x")
+
+
+def draw_courses(figure: Any, facts: RunFacts) -> None:
+    """What the allocation gave some sites, and what they got."""
+    chosen = planned(facts.courses)[:MOST_COURSES]
+    columns = 2 if len(chosen) > 1 else 1
+    all_axes = figure.subplots(math.ceil(len(chosen) / columns), columns, squeeze=False, sharex=True)
+    unit_s, unit = time_unit(facts.seconds)
+    for place, axes in enumerate(all_axes.flat):
+        axes.set_visible(place < len(chosen))
+        if place >= len(chosen):
+            continue
+        course = chosen[place]
+        got = achieved(course)
+        most = max(float(np.nanmax(course.share_bytes_per_s)), float(got.max(initial=0.0)), 1.0)
+        factor, prefix = data_unit(most)
+        at = course.at_s / unit_s
+        axes.fill_between(at, got / factor, step="pre", color=PALE, linewidth=0)
+        axes.step(at, got / factor, where="pre", color=BLUE, linewidth=1.3, label="achieved")
+        axes.step(
+            at, course.share_bytes_per_s / factor, where="post", color=INK, linewidth=1.3, label="allocated"
+        )
+        axes.set_title(short(course.site))
+        axes.set_ylabel(f"{prefix}B/s")
+        axes.set_ylim(bottom=0)
+        quiet(axes)
+    for axes in all_axes[-1]:
+        axes.set_xlabel(f"{unit} since the start")
+    all_axes.flat[0].legend(loc="upper right", fontsize=8.5)
+
+
+def planned(courses: Sequence[Course]) -> list[Course]:
+    return [course for course in courses if not np.isnan(course.share_bytes_per_s).all()]
+
+
+def achieved(course: Course) -> Any:
+    """Bytes per second up to each point."""
+    lengths = np.diff(course.at_s, prepend=course.at_s[0] - 1.0)
+    carried = np.diff(course.wire_bytes, prepend=course.wire_bytes[0])
+    return np.maximum(0.0, carried / np.maximum(lengths, 1e-6))
+
+
+def foreseen(courses: Sequence[Course]) -> list[tuple[Course, Any, Any, Any]]:
+    """Of sites that have ended: how far each was, and how much too early and too late the ends of the range
+    that was foreseen then lay, as parts of all the time that the site took."""
+    found = []
+    for course in courses:
+        if course.end_s is None:
+            continue
+        known = ~np.isnan(course.forecast_to_s) & (course.at_s < course.end_s)
+        took_s = course.end_s - course.at_s[0]
+        if known.sum() < 2 or took_s <= 0:
+            continue
+        passed = (course.at_s[known] - course.at_s[0]) / took_s
+        low = (course.forecast_from_s[known] - course.end_s) / took_s
+        high = (course.forecast_to_s[known] - course.end_s) / took_s
+        found.append((course, passed, low, high))
+    return found
+
+
+def draw_forecast(figure: Any, facts: RunFacts) -> None:
+    """How the forecast closed in on the end, over all sites that have one."""
+    axes = figure.subplots()
+    steps = np.linspace(0.0, 1.0, 21)
+    lows, highs = [], []
+    for _, passed, low, high in foreseen(facts.courses):
+        place = np.clip(np.searchsorted(passed, steps, side="right") - 1, 0, None)
+        lows.append(np.where(steps >= passed[0], low[place], np.nan))
+        highs.append(np.where(steps >= passed[0], high[place], np.nan))
+    low, high = np.array(lows), np.array(highs)
+    middle = (low + high) / 2
+    with np.errstate(all="ignore"):
+        axes.fill_between(
+            100 * steps, 100 * _middle(low), 100 * _middle(high), color=PALE, label="range, median site"
+        )
+        axes.plot(100 * steps, 100 * _middle(middle), color=BLUE, label="its middle")
+    axes.axhline(0, color=INK, linewidth=1.2)
+    axes.text(100, 0, " the end", va="center", color=INK)
+    axes.set_xlim(0, 100)
+    span = float(np.nanmax(np.abs(100 * np.concatenate([_middle(low), _middle(high)])), initial=10.0))
+    axes.set_ylim(-min(span, 400) * 1.1, min(span, 400) * 1.1)
+    axes.set_xlabel("% of the site's own time that had passed")
+    axes.set_ylabel("% too early (−) or late (+)")
+    axes.legend(loc="upper right")
+    quiet(axes)
+
+
+def _middle(values: Any) -> Any:
+    """The median over sites; a step that no site has a forecast for stays empty."""
+    empty = np.isnan(values).all(axis=0)
+    return np.where(empty, np.nan, np.nanmedian(np.where(empty, 0.0, values), axis=0))
+
+
+def draw_turns(figure: Any, facts: RunFacts) -> None:
+    left, right = figure.subplots(1, 2)
+    unit_s, unit = time_unit(facts.seconds)
+    turns: Sequence[Turn] = facts.turns
+    at = [(turn.from_s + facts.turn_s / 2) / unit_s for turn in turns]
+    width = 0.86 * facts.turn_s / unit_s
+    factor, prefix = data_unit(max([turn.wire_bytes for turn in turns], default=1))
+    left.bar(at, [turn.pages for turn in turns], width, color=BLUE)
+    right.bar(at, [turn.wire_bytes / factor for turn in turns], width, color=TEAL)
+    left.set_title(f"pages in each {format_duration(facts.turn_s)}")
+    right.set_title(f"{prefix}B in each {format_duration(facts.turn_s)}")
+    for axes in (left, right):
+        axes.set_xlabel(f"{unit} since the start")
+        axes.set_xlim(left=0)
+        quiet(axes)
+
+
+def largest_types(types: Sequence[TypeCount]) -> list[TypeCount]:
+    """The most frequent ones; all others as one."""
+    head, rest = list(types[:_MOST_TYPES]), types[_MOST_TYPES:]
+    if rest:
+        sums = [
+            sum(values)
+            for values in zip(*((t.pages, t.content_bytes, t.wire_bytes) for t in rest), strict=True)
+        ]
+        head.append(TypeCount(f"{len(rest)} others", *sums))
+    return head
+
+
+def draw_types(figure: Any, facts: RunFacts) -> None:
+    left, right = figure.subplots(1, 2, sharey=True)
+    types = largest_types(facts.types)
+    factor, prefix = data_unit(max([each.content_bytes for each in types], default=1))
+    names = [each.media_type[:40] for each in types]
+    left.barh(names, [each.pages for each in types], color=BLUE, height=0.62)
+    right.barh(names, [each.content_bytes / factor for each in types], color=TEAL, height=0.62)
+    left.invert_yaxis()
+    left.set_title("pages")
+    right.set_title(f"{prefix}B of content")
+    for axes in (left, right):
+        quiet(axes, grid="x")
+
+
+def troubles(outcomes: Sequence[OutcomeCount]) -> list[OutcomeCount]:
+    return [each for each in outcomes if each.state in {"failed", "waiting"}][:_MOST_KINDS]
+
+
+def draw_errors(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    kinds = troubles(facts.outcomes)
+    names = [each.kind + (" (tried again)" if each.state == "waiting" else "") for each in kinds]
+    colours = [AMBER if each.state == "waiting" else RED for each in kinds]
+    bars = axes.barh(names, [each.pages for each in kinds], color=colours, height=0.62)
+    axes.bar_label(bars, padding=4, color=INK, fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xlabel("attempts")
+    quiet(axes, grid="x")
