@@ -18,6 +18,7 @@ from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
+from headway.policy.traps import Mirroring, TrapWatch
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
 from headway.ports import Clock
 from headway.store.runfolder import WaitingOrder
@@ -85,6 +86,7 @@ def build_machine(
         revisit=revisit,
         recrawls=recrawls,
         is_part=is_part,
+        watch=TrapWatch(watches_traps=crawl.traps, mirroring=Mirroring(crawl.mirrors)),
     )
 
 
@@ -94,6 +96,7 @@ def build_politeness(job: Job) -> Politeness:
         pages_per_connection=job.file.crawl.pages_per_connection,
         backoff_s=job.backoff_s,
         max_backoff_s=job.max_backoff_s,
+        max_crawl_delay_s=job.max_crawl_delay_s,
     )
 
 

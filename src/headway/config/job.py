@@ -64,6 +64,7 @@ class Job(msgspec.Struct, frozen=True):
     retry_penalty_s: Seconds
     backoff_s: Seconds
     max_backoff_s: Seconds
+    max_crawl_delay_s: Seconds
     timeouts: Timeouts
     limits: Limits
     scope: Scope
@@ -122,6 +123,7 @@ class _Builder:
         self._read(checks.count, crawl.max_connections, "crawl", "max_connections")
         self._read(checks.count, crawl.pages_per_connection, "crawl", "pages_per_connection")
         self._read(checks.count, crawl.max_attempts, "crawl", "max_attempts")
+        self._read(checks.count, crawl.max_links, "crawl", "max_links")
         self._read(checks.count, crawl.waiting_in_memory, "crawl", "waiting_in_memory")
         if crawl.admission_depth is not None:
             self._read(checks.count, crawl.admission_depth, "crawl", "admission_depth")
@@ -136,6 +138,7 @@ class _Builder:
             self._read(checks.pause, crawl.retry_penalty, "crawl", "retry_penalty"),
             self._read(checks.pause, crawl.backoff, "crawl", "backoff"),
             self._read(checks.pause, crawl.max_backoff, "crawl", "max_backoff"),
+            self._read(checks.pause, crawl.max_crawl_delay, "crawl", "max_crawl_delay"),
             self._timeouts(),
             self._limits(),
             self._scope(sites),

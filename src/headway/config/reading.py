@@ -25,6 +25,7 @@ _WITH_UNITS = {
     "retry_penalty": "60 s",
     "backoff": "30 s",
     "max_backoff": "30 min",
+    "max_crawl_delay": "1 d",
     "every": "24 h",
     "shortest": "1 h",
     "longest": "30 d",

@@ -93,6 +93,8 @@ class CrawlTable(Table, frozen=True):
     backoff: str = "30 s"
     """How long a site in trouble is left alone; twice as long each time."""
     max_backoff: str = "30 min"
+    max_crawl_delay: str = "1 d"
+    """A longer Crawl-delay counts as this much: one line must not hold up a crawl for ever."""
     accept: tuple[str, ...] = DEFAULT_TYPES
     sitemaps: bool = True
     """Read the sitemaps that robots.txt names."""
@@ -105,6 +107,14 @@ class CrawlTable(Table, frozen=True):
     max_bytes: str | None = None
     respect_robots: bool = True
     respect_rel_nofollow: bool = False
+    max_links: int = 10_000
+    """Of one page, the first so many count."""
+    traps: bool = True
+    """Leave out what goes on for ever: calendars, paths that repeat themselves, session ids, ..."""
+    near_duplicates: bool = True
+    """Tell pages apart by their words, too; without it traps are known by their addresses alone."""
+    mirrors: Literal["report", "skip", "ignore"] = "report"
+    """What to do with a site that turns out to be a copy of another."""
     allow_private: bool = False
     verify_tls: bool = True
     ca_file: str | None = None

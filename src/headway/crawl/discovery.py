@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headway.crawl.holdings import Holdings
 from headway.crawl.ledger import Ledger, SiteBook
@@ -12,6 +12,7 @@ from headway.model.command import Command, PageState, SaveFound, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
 from headway.policy.scope import Exclusion, Scope
+from headway.policy.traps import TrapWatch
 from headway.units import Instant
 
 _MOST_REDIRECTS = 20
@@ -20,9 +21,15 @@ _MOST_REDIRECTS = 20
 
 class Discovery:
     def __init__(
-        self, scope: Scope, frontier: Frontier, ledger: Ledger, holdings: Holdings | None = None
+        self,
+        scope: Scope,
+        frontier: Frontier,
+        ledger: Ledger,
+        holdings: Holdings | None = None,
+        watch: TrapWatch | None = None,
     ) -> None:
         self._holdings = holdings
+        self._watch = watch
         self._scope = scope
         self._frontier = frontier
         self._ledger = ledger
@@ -35,16 +42,25 @@ class Discovery:
         self._scope = self._scope.widened(site)
 
     def found(
-        self, now: Instant, pages: Sequence[Page], commands: list[Command], redirects: int = 0
+        self,
+        now: Instant,
+        pages: Sequence[Page],
+        commands: list[Command],
+        redirects: int = 0,
+        judge: Callable[[Page], str | None] | None = None,
     ) -> list[Page]:
-        """Take pages in; returns those that were queued."""
+        """Take pages in; returns those that were queued. `judge` may know a reason to leave out a new one."""
         welcome: list[Page] = []
         if self._holdings is not None:
             pages, others = self._holdings.sorted_out(pages, is_redirect=redirects > 0)
             self._post(now, others, commands)
         for position in self.seen.add_all([page.key for page in pages]):
             page = pages[position]
-            exclusion = Exclusion.REDIRECT_CHAIN if redirects > _MOST_REDIRECTS else self._scope.judge(page)
+            exclusion: str | None = (
+                Exclusion.REDIRECT_CHAIN if redirects > _MOST_REDIRECTS else self._scope.judge(page)
+            )
+            if exclusion is None and judge is not None:
+                exclusion = judge(page)
             if exclusion is None:
                 if redirects:
                     self._redirects[page.key] = redirects
@@ -75,7 +91,8 @@ class Discovery:
         links = settled.links
         redirects = 0 if settled.state is PageState.WAITING else self._redirects.pop(settled.page.key, 0)
         is_redirect = settled.outcome.kind is Kind.REDIRECT
-        welcome = self.found(now, links, commands, redirects + 1 if is_redirect else 0)
+        judge = self._watch.judge_of(now, settled, commands) if self._watch is not None else None
+        welcome = self.found(now, links, commands, redirects + 1 if is_redirect else 0, judge)
         site = source.site
         own = sum(link.site == site for link in links)
         source.count_links(own, sum(link.site == site for link in welcome))

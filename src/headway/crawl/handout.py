@@ -20,6 +20,7 @@ from headway.model.page import PageKey, Site, is_again
 from headway.policy.admission import Admission
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
+from headway.policy.traps import TrapWatch
 from headway.units import BytesPerSecond, Instant
 
 
@@ -39,6 +40,7 @@ class HandOut:
         prediction: Prediction | None = None,
         overtaken: set[PageKey] | None = None,
         recrawls: bool = False,
+        watch: TrapWatch | None = None,
     ) -> None:
         self._ledger = ledger
         self._frontier = frontier
@@ -52,6 +54,7 @@ class HandOut:
         self._prediction = prediction
         self._overtaken = overtaken if overtaken is not None else set()
         self._recrawls = recrawls
+        self._watch = watch
         self._asking_robots: set[Site] = set()
         self.is_spent = False
         """A quota is used up: nothing more until it is renewed."""
@@ -122,6 +125,9 @@ class HandOut:
                 self._drop(now, book, [waiting], (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
             elif book.rules is not None and not book.rules.allows(waiting.page.url):
                 self._drop(now, book, [waiting], (Outcome(Kind.ROBOTS_DENIED), PageState.EXCLUDED), commands)
+            elif self._watch is not None and (trap := self._watch.judge_waiting(waiting.page)):
+                out = (Outcome(Kind.OUT_OF_SCOPE, detail=trap), PageState.EXCLUDED)
+                self._drop(now, book, [waiting], out, commands)
             else:
                 self._occupy(now, room)
                 commands.append(self._lend(now, book, waiting))

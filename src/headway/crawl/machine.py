@@ -60,6 +60,7 @@ from headway.policy.politeness import Politeness
 from headway.policy.retry import GiveUp, RetryPolicy
 from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Scope
+from headway.policy.traps import TrapWatch
 from headway.units import FOREVER, Instant, Seconds
 
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
@@ -85,6 +86,7 @@ class Crawl:
         revisit: RevisitPolicy | None = None,
         recrawls: bool = False,
         is_part: bool = False,
+        watch: TrapWatch | None = None,
     ) -> None:
         """`recrawls`: known pages are fetched again, which the sites' limits do not count twice. `is_part`:
         of a crawl that several work on, each on the sites that it holds."""
@@ -94,7 +96,8 @@ class Crawl:
         self.bound = bound or LinkBound()
         self.steward = steward
         self.holdings = Holdings(self.ledger, self.frontier) if is_part else None
-        self.discovery = Discovery(scope, self.frontier, self.ledger, self.holdings)
+        self.watch = watch
+        self.discovery = Discovery(scope, self.frontier, self.ledger, self.holdings, watch)
         self._doors = Doors(self.frontier, politeness, steward, recrawls=revisit is not None)
         self._orders = Orders(self.ledger, self.frontier, self.bound, self.discovery, self._doors)
         self._revisits = Revisits(self.ledger, self.frontier, self.discovery, revisit)
@@ -111,6 +114,7 @@ class Crawl:
             prediction=steward.prediction if steward is not None else None,
             overtaken=self._revisits.overtaken,
             recrawls=recrawls or revisit is not None,
+            watch=watch,
         )
         self._retry = retry
         if steward is not None and isinstance(ordering, Deadline):
@@ -205,6 +209,8 @@ class Crawl:
             self.frontier.free(record.site, record.free_at)
         if self.steward is not None:
             self.steward.restore(snapshot.servers)
+        if self.watch is not None:
+            self.watch.restore(snapshot.notices)
         for waiting in snapshot.waiting:
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
         for site, count in snapshot.unloaded.items():

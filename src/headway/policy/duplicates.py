@@ -1,0 +1,110 @@
+"""Pages that hardly differ, and sites that are one another's mirror. Fingerprints come from the parser:
+64 bits, of which two pages that share nearly all their words have nearly all in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from headway.model.page import Site
+
+NEAR_BITS = 3
+"""Two pages with nine words in ten in common differ in about so many bits, strangers in some thirty."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MASK = (1 << 64) - 1
+_BANDS = (0, 16, 32, 48)
+
+
+def distance(one: int, other: int) -> int:
+    """In how many bits two fingerprints differ."""
+    return ((one ^ other) & _MASK).bit_count()
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """Pages that hardly differ, put together."""
+
+    pages: int = 0
+    """Those that have another page nearly like them."""
+    clusters: int = 0
+    largest: int = 0
+
+
+def count_clusters(fingerprints: Iterable[int]) -> Clusters:
+    """Each page goes to the first cluster it is near to, in the order given; time grows with their number.
+
+    Of four bands of bits at least one is the same in two fingerprints that differ in three bits, so that
+    only those that share a band are compared.
+    """
+    sizes: list[int] = []
+    centres: list[int] = []
+    exact: dict[int, int] = {}
+    banded: dict[tuple[int, int], list[int]] = {}
+    for fingerprint in fingerprints:
+        number = exact.get(fingerprint)
+        if number is None:
+            number = _nearest(fingerprint, banded, centres)
+            if number is None:
+                number = len(centres)
+                centres.append(fingerprint)
+                sizes.append(0)
+                for band in _BANDS:
+                    banded.setdefault((band, fingerprint >> band & 0xFFFF), []).append(number)
+            exact[fingerprint] = number
+        sizes[number] += 1
+    shared = [size for size in sizes if size > 1]
+    return Clusters(sum(shared), len(shared), max(shared, default=0))
+
+
+def _nearest(fingerprint: int, banded: dict[tuple[int, int], list[int]], centres: list[int]) -> int | None:
+    for band in _BANDS:
+        for number in banded.get((band, fingerprint >> band & 0xFFFF), ()):
+            if distance(centres[number], fingerprint) <= NEAR_BITS:
+                return number
+    return None
+
+
+class Mirrors:
+    """Sites with the same content at the same paths. Remembers the last so many pages of all sites."""
+
+    def __init__(self, *, fewest_pages: int = 10, share: float = 0.8, most_pages: int = 65_536) -> None:
+        self._fewest_pages = fewest_pages
+        self._share = share
+        self._most_pages = most_pages
+        self._first: dict[tuple[int, int], Site] = {}
+        self._pages: dict[Site, int] = {}
+        self._met: dict[Site, int] = {}
+        self._common: dict[tuple[Site, Site], int] = {}
+        self.mirrors: dict[Site, Site] = {}
+        """Each with the site that was there before it."""
+
+    def learn(self, site: Site, path: str, fingerprint: int) -> Site | None:
+        """A page has come; returns the site that is now known to be a mirror, if this one showed it."""
+        self._met.setdefault(site, len(self._met))
+        self._pages[site] = self._pages.get(site, 0) + 1
+        first = self._first.setdefault((hash(path), fingerprint), site)
+        keep_last(self._first, self._most_pages)
+        if self._home(first) == self._home(site):
+            return None
+        original, mirror = sorted((first, site), key=self._met.__getitem__)
+        common = self._common.pop((original, mirror), 0) + 1
+        self._common[original, mirror] = common
+        keep_last(self._common, self._most_pages)
+        fewer = min(self._pages[first], self._pages[site])
+        if common < self._fewest_pages or common < self._share * fewer:
+            return None
+        self.mirrors[mirror] = self._home(original)
+        return mirror
+
+    def _home(self, site: Site) -> Site:
+        return self.mirrors.get(site, site)
+
+
+def keep_last(entries: dict[K, V], most: int) -> None:
+    """Forget the oldest entry where there are more than so many."""
+    if len(entries) > most:
+        del entries[next(iter(entries))]
