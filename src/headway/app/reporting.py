@@ -34,7 +34,7 @@ _MOST_STEPS = 1200
 """The link's figure has no more room than for so many steps."""
 _SHORTEST_S = 0.5
 _FRESH_S = 5.0
-_TURNS_S = (60.0, 600.0, 3600.0, 86400.0, 7 * 86400.0)
+_TURNS_S = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
 _MOST_TURNS = 40
 _MOST_REFERENCED = 15
 

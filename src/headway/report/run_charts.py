@@ -135,7 +135,8 @@ def draw_courses(figure: Any, facts: RunFacts) -> None:
         quiet(axes)
     for axes in all_axes[-1]:
         axes.set_xlabel(f"{unit} since the start")
-    all_axes.flat[0].legend(loc="upper right", fontsize=8.5)
+    handles, labels = all_axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2)
 
 
 def planned(courses: Sequence[Course]) -> list[Course]:
@@ -209,8 +210,8 @@ def draw_turns(figure: Any, facts: RunFacts) -> None:
     factor, prefix = data_unit(max([turn.wire_bytes for turn in turns], default=1))
     left.bar(at, [turn.pages for turn in turns], width, color=BLUE)
     right.bar(at, [turn.wire_bytes / factor for turn in turns], width, color=TEAL)
-    left.set_title(f"pages in each {format_duration(facts.turn_s)}")
-    right.set_title(f"{prefix}B in each {format_duration(facts.turn_s)}")
+    left.set_title(f"pages every {format_duration(facts.turn_s)}")
+    right.set_title(f"{prefix}B every {format_duration(facts.turn_s)}")
     for axes in (left, right):
         axes.set_xlabel(f"{unit} since the start")
         axes.set_xlim(left=0)

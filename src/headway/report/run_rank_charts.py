@@ -57,7 +57,8 @@ def draw_shares(figure: Any, facts: RunFacts) -> None:
         axes.annotate(
             f"with half of the pages,\n{rank[half]:.0%} of the PageRank",
             (at[half] / unit_s, 100 * rank[half]),
-            xytext=(8, -22),
+            xytext=(-6, 7),
+            ha="right",
             textcoords="offset points",
             fontsize=8.5,
             color=MUTED,
