@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
 from headway.crawl.machine import Crawl
 from headway.crawl.steward import Steward
 from headway.fetch.http import HttpFetcher
+from headway.live.collector import Collected, WebCollector
+from headway.model.copy import Copy
+from headway.model.page import Page
+from headway.parse.document import ParseOptions
 from headway.policy.admission import Admission
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
@@ -18,9 +22,9 @@ from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
 from headway.policy.retry import RetryPolicy
-from headway.policy.traps import Mirroring, TrapWatch
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
-from headway.ports import Clock
+from headway.policy.traps import Mirroring, TrapWatch
+from headway.ports import Archive, Clock, Fetcher, Original
 from headway.store.runfolder import WaitingOrder
 from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
@@ -113,4 +117,37 @@ def build_fetcher(job: Job, clock: Clock) -> HttpFetcher:
         ca_file=crawl.ca_file,
         proxy=crawl.proxy,
         no_proxy=crawl.no_proxy,
+    )
+
+
+def build_collector(
+    job: Job,
+    fetcher: Fetcher,
+    archive: Archive,
+    find_digest: Callable[[str], Original | None],
+    clock: Clock,
+    *,
+    on_page: Callable[[Collected], None] | None = None,
+    make_room: Callable[[], Awaitable[object]] | None = None,
+    find_copy: Callable[[Page], Copy | None] | None = None,
+) -> WebCollector:
+    crawl = job.file.crawl
+    return WebCollector(
+        fetcher,
+        archive,
+        find_digest,
+        clock,
+        user_agent=crawl.user_agent,
+        accept_types=job.scope.accept_types,
+        parse_options=ParseOptions(
+            user_agent=crawl.user_agent,
+            drop_rel_nofollow=crawl.respect_rel_nofollow,
+            max_links=crawl.max_links,
+            takes_fingerprints=crawl.near_duplicates,
+            read_sitemaps=crawl.sitemaps,
+            read_feeds=crawl.feeds,
+        ),
+        on_page=on_page,
+        make_room=make_room,
+        find_copy=find_copy,
     )

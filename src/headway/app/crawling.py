@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headway.app.building import build_fetcher, build_machine, build_revisit, waiting_order
+from headway.app.building import build_collector, build_fetcher, build_machine, build_revisit, waiting_order
 from headway.app.chronicle import Chronicle
 from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
@@ -22,14 +22,13 @@ from headway.config.job import Job
 from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError
 from headway.fetch.robots import rules_from_text
-from headway.live.collector import Collected, WebCollector
+from headway.live.collector import Collected
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
 from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot, WaitingRecord
-from headway.parse.document import ParseOptions
 from headway.policy.quota import QuotaTally
 from headway.policy.revisit import AdaptiveRevisit, RevisitPolicy
 from headway.store.reader import RunReader
@@ -56,7 +55,7 @@ class CrawlRun:
         self._clock = WallClock()
         now = self._clock.now()
         self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
-        self.folder = RunFolder.open(folder, _without_password(job), now, waiting_order=waiting_order(job))
+        self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._limit = LimitWatch(folder)
@@ -73,19 +72,12 @@ class CrawlRun:
                 recrawls=recrawls,
             )
             opened.pop_all()
-        self._collector = WebCollector(
+        self._collector = build_collector(
+            job,
             self._fetcher,
             self.folder.archive,
             self.folder.store.find_digest,
             self._clock,
-            user_agent=job.file.crawl.user_agent,
-            accept_types=job.scope.accept_types,
-            parse_options=ParseOptions(
-                user_agent=job.file.crawl.user_agent,
-                drop_rel_nofollow=job.file.crawl.respect_rel_nofollow,
-                read_sitemaps=job.file.crawl.sitemaps,
-                read_feeds=job.file.crawl.feeds,
-            ),
             on_page=on_page,
             make_room=make_room,
             find_copy=self.folder.store.find_copy if recrawls else None,
@@ -241,7 +233,7 @@ class _Meter:
         self._readings.append((now, received, sites))
 
 
-def _without_password(job: Job) -> dict[str, Any]:
+def without_password(job: Job) -> dict[str, Any]:
     """The job as the run folder keeps it: others may read that, so the proxy's login is left out."""
     tables: dict[str, Any] = msgspec.to_builtins(job.file)
     proxy = job.file.crawl.proxy
