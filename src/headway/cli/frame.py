@@ -24,6 +24,7 @@ DEADLINES_MISSED = 3
 _HELP = {
     "crawl": "Crawl the sites of a job file, or the URLs given.",
     "demo": "Crawl a small web that headway serves itself.",
+    "export": "Write the pages of a run as JSON lines, Parquet or CDXJ.",
     "limit": "Set another bound for a crawl, running or not.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
     "report": "Write a run as one page with figures.",
