@@ -1,0 +1,135 @@
+"""The program that Squid starts as its URL rewriter: it rewrites nothing, and tells headway what is asked.
+
+    url_rewrite_program /path/to/headway-squid-helper /path/to/helper.sock
+
+Squid waits for each answer, so answers come first and never wait for headway: announcements are datagrams,
+sent without blocking. Those that cannot be sent are counted, and the number goes with the next that can.
+Only the standard library is used, and little of it: Squid may start many of these.
+"""
+
+import errno
+import os
+import socket
+import sys
+import time
+
+UNIX_DATAGRAM_BYTES = 32_768
+UDP_DATAGRAM_BYTES = 1_300
+LONGEST_LINE = 65_536
+_COMPLAIN_EVERY_S = 60.0
+_READ_BYTES = 65_536
+
+
+def split_line(line: bytes) -> tuple[bytes, bytes]:
+    """The channel's number, if Squid gave one, and the rest. No URL is made of digits alone."""
+    first, _, rest = line.partition(b" ")
+    return (first, rest) if first.isdigit() else (b"", line)
+
+
+def answer_to(channel: bytes) -> bytes:
+    """ERR: leave the URL as it is."""
+    return channel + b" ERR\n" if channel else b"ERR\n"
+
+
+def announcement_of(request: bytes) -> bytes:
+    """`GET http://...` of `http://... 10.0.0.1/- - GET myip=...`: whoever asked stays unnamed."""
+    fields = request.split(b" ", 4)
+    method = fields[3] if len(fields) > 3 else b"-"
+    return method + b" " + fields[0]
+
+
+class Announcer:
+    """Sends lines to headway without ever waiting for it, and counts those that are lost."""
+
+    def __init__(self, address: str) -> None:
+        kind, _, rest = address.partition(":")
+        if kind == "udp":
+            host, _, port = rest.rpartition(":")
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._to: tuple[str, int] | str = (host.strip("[]"), int(port))
+            self._most_bytes = UDP_DATAGRAM_BYTES
+        else:
+            family = socket.AF_UNIX
+            self._to = rest if kind == "unix" else address
+            self._most_bytes = UNIX_DATAGRAM_BYTES
+        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._number = 0
+        self.lost = 0
+        self._told_lost = 0
+        self._complained_at = -_COMPLAIN_EVERY_S
+
+    def announce(self, lines: list[bytes]) -> None:
+        gathered: list[bytes] = []
+        size = 0
+        for line in lines:
+            if gathered and size + len(line) > self._most_bytes:
+                self._send(gathered)
+                gathered, size = [], 0
+            gathered.append(line)
+            size += len(line) + 1
+        if gathered:
+            self._send(gathered)
+
+    def finish(self) -> None:
+        """Tell of what was lost, if there is still anybody to tell."""
+        if self.lost > self._told_lost:
+            self._send([])
+        self._socket.close()
+
+    def _send(self, lines: list[bytes]) -> None:
+        head = b"headway 1 %d %d %d" % (os.getpid(), self._number, self.lost)
+        try:
+            self._socket.sendto(b"\n".join([head, *lines]), self._to)
+        except OSError as problem:
+            self.lost += len(lines)
+            self._complain(problem)
+        else:
+            self._number += 1
+            self._told_lost = self.lost
+
+    def _complain(self, problem: OSError) -> None:
+        now = time.monotonic()
+        if problem.errno != errno.EAGAIN and now >= self._complained_at + _COMPLAIN_EVERY_S:
+            self._complained_at = now
+            text = f"headway-squid-helper: {self._to}: {problem.strerror}; {self.lost} announcements lost\n"
+            os.write(2, text.encode(errors="replace"))
+
+
+def serve(announcer: Announcer, requests: int = 0, answers: int = 1) -> None:
+    """Answer until Squid closes its end."""
+    rest = b""
+    while chunk := os.read(requests, _READ_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[:LONGEST_LINE]  # the beginning of an endless line has the channel's number
+        replies, told = [], []
+        for line in lines:
+            channel, request = split_line(line.rstrip(b"\r"))
+            replies.append(answer_to(channel))
+            if request:
+                told.append(announcement_of(request[:LONGEST_LINE]))
+        _write_all(answers, b"".join(replies))
+        announcer.announce(told)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1] in {"-h", "--help"}:
+        usage = "headway-squid-helper ADDRESS: where `headway listen-squid` listens, PATH or udp:HOST:PORT\n"
+        os.write(2, usage.encode())
+        sys.exit(2)
+    announcer = Announcer(sys.argv[1])
+    try:
+        serve(announcer)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # Squid has gone; its helpers go, too
+    finally:
+        announcer.finish()
+
+
+if __name__ == "__main__":
+    main()
