@@ -17,6 +17,7 @@ from headway.app.chronicle import Chronicle
 from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
 from headway.app.orderfile import OrderWatch
+from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
 from headway.config.job import Job
 from headway.crawl.decisions import Decision
@@ -31,6 +32,7 @@ from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.policy.quota import QuotaTally
 from headway.policy.revisit import AdaptiveRevisit, RevisitPolicy
+from headway.squid.settings import load_settings
 from headway.store.reader import RunReader
 from headway.store.runfolder import RunFolder
 from headway.units import Instant, Seconds
@@ -50,7 +52,9 @@ class CrawlRun:
         on_page: Callable[[Collected], None] | None = None,
         make_room: Callable[[], Awaitable[object]] | None = None,
         on_decision: Callable[[Decision], None] | None = None,
+        stays: bool = False,
     ) -> None:
+        """`stays`: with everything fetched it waits for announcements of a proxy, until drained."""
         self._job = job
         self._clock = WallClock()
         now = self._clock.now()
@@ -83,8 +87,14 @@ class CrawlRun:
             find_copy=self.folder.store.find_copy if recrawls else None,
         )
         self._driver = LiveDriver(
-            self.crawl, self._collector, _Journal(self.folder, on_decision), self._clock
+            self.crawl,
+            WithParasite(self._collector, lambda: self.parasite),
+            _Journal(self.folder, on_decision),
+            self._clock,
+            stays=stays,
         )
+        self.parasite: Parasite | None = None
+        """The proxy collector, once somebody has listened to a proxy for this run."""
         self._meter = _Meter()
         self._chronicle = Chronicle(self.crawl)
         self.interrupted = False
@@ -166,6 +176,7 @@ class CrawlRun:
             if self._job.file.crawl.background:
                 for peer, round_trip_s in self._fetcher.round_trips():
                     self._driver.tell(DelaySensed(peer, Seconds(round_trip_s)))
+            self._look_at_announcements()
             if loop.time() >= next_sample_at:
                 next_sample_at = max(next_sample_at + _SAMPLE_EVERY_S, loop.time())
                 self._sample()
@@ -173,6 +184,14 @@ class CrawlRun:
                 if on_second is not None:
                     on_second()
             await asyncio.sleep(min(_LOOK_EVERY_S, max(0.0, next_sample_at - loop.time())))
+
+    def _look_at_announcements(self) -> None:
+        if self.parasite is None:
+            settings = load_settings(self.folder.path)
+            if settings is None:
+                return
+            self.parasite = Parasite(self._job, self.folder, self._clock, settings, self._driver.tell)
+        self.parasite.look()
 
     def _sample(self, *, is_last: bool = False) -> None:
         now = self._clock.now()

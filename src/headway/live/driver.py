@@ -93,7 +93,10 @@ class LiveDriver:
         clock: Clock,
         *,
         commit_every_s: Seconds = Seconds(0.1),
+        stays: bool = False,
     ) -> None:
+        """`stays`: with nothing left to fetch it waits for what may come, until it is drained or stopped."""
+        self._stays = stays
         self._crawl = crawl
         self._collector = collector
         self._journal = journal
@@ -131,6 +134,7 @@ class LiveDriver:
         self._schedule_pump()
 
     def drain(self) -> None:
+        self._stays = False
         self.tell(Draining())
 
     def stop(self) -> None:
@@ -211,7 +215,8 @@ class LiveDriver:
             case WakeAt(at):
                 self._set_alarm(now, at)
             case Finished():
-                self.stop()
+                if not self._stays:
+                    self.stop()
             case Foresee() | Obeyed():
                 pass  # it is in the decision log, from which whoever watches is told
 

@@ -86,8 +86,11 @@ SITES = """
            task.deadline_at, started_at, ended_at, free_at
     FROM site
     LEFT JOIN task ON task.site_id = site.id
-    LEFT JOIN (SELECT site_id, count(*) AS pages FROM waiting GROUP BY site_id) AS queue
-        ON queue.site_id = site.id
+    LEFT JOIN (
+        -- Pages that only wait for the day of their next visit do not keep their site from being done.
+        SELECT site_id, count(*) FILTER (WHERE attempt >= 0 OR retry_at IS NULL) AS pages
+        FROM waiting GROUP BY site_id
+    ) AS queue ON queue.site_id = site.id
     WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages > 0
     ORDER BY site.id"""
 OUTCOMES = """
