@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
-import signal
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +17,17 @@ from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable
 from headway.cli.progress import Progress
+from headway.cli.running import allow_many_files, drain_on_signals, tell
 from headway.cli.serve import beside, serve_options
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.config.schema import CrawlTable
-from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError
 from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
-from headway.units import Instant, format_duration, format_rate
+from headway.units import Instant, format_duration
 
 _DEFAULTS = CrawlTable()
 
@@ -208,8 +205,8 @@ def run_job(
 ) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
-    _allow_many_files()
-    run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(_tell, log))
+    allow_many_files()
+    run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(tell, log))
     _tell_of_earlier_runs(log, run)
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
         asyncio.run(_run(run, progress, log))
@@ -221,12 +218,6 @@ def run_job(
             print_summary(stdout(is_literal=True), summary)
     return exit_code_of(summary, interrupted=run.interrupted)
 
-
-def _allow_many_files() -> None:
-    """As many as the system lets us: each connection is a file."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _tell_of_earlier_runs(log: Log, run: CrawlRun) -> None:
@@ -255,53 +246,6 @@ def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
 
 
 async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
-    loop = asyncio.get_running_loop()
-
-    def interrupt() -> None:
-        if run.interrupted:
-            run.stop()
-        else:
-            log.say("draining", "finishing what is under way; interrupt again to stop at once")
-            run.drain()
-
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, interrupt)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup wants us to go on
-        loop.add_signal_handler(signal.SIGHUP, interrupt)
+    drain_on_signals(run, log)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
 
-
-def _tell(log: Log, decision: Decision) -> None:
-    match decision.decision:
-        case "foresee-late":
-            _warn(log, decision)
-        case "foresee-on-time":
-            facts = {"site": decision.site}
-            log.say("on-time-again", decision.site, facts, lead="on time again: ", style="green")
-        case "retry" | "give-up":
-            log.detail(
-                decision.decision,
-                f"{decision.decision}: {decision.url}: {decision.reason}",
-                {"url": decision.url, "reason": decision.reason, "attempt": decision.attempt},
-            )
-
-
-def _warn(log: Log, foresight: Decision) -> None:
-    """A deadline that can no longer be met, as soon as that is known, with what would help."""
-    assert foresight.deadline_at is not None
-    assert foresight.until is not None
-    late_s = foresight.until - foresight.deadline_at
-    needed = foresight.needed_bytes_per_s
-    help_text = (
-        f"{format_rate(needed)} would meet all deadlines"
-        if needed is not None
-        else "more bandwidth alone would not help: its server or the interval sets the pace"
-    )
-    about = f"{foresight.site} will be about {format_duration(late_s)} late"
-    log.say(
-        "deadline-in-danger",
-        f"{about}; {help_text}",
-        {"site": foresight.site, "late_s": late_s, "needed_bytes_per_s": needed},
-        lead="deadline in danger: ",
-        style="yellow",
-    )
