@@ -95,7 +95,7 @@ class CrawlRun:
         )
         self.parasite: Parasite | None = None
         """The proxy collector, once somebody has listened to a proxy for this run."""
-        self._meter = _Meter()
+        self._meter = Meter()
         self._chronicle = Chronicle(self.crawl)
         self.interrupted = False
 
@@ -230,7 +230,7 @@ class _Journal:
         return self._folder.store.first_waiting(site, most)
 
 
-class _Meter:
+class Meter:
     """Rates over the last few seconds, of the link and of each site."""
 
     def __init__(self) -> None:
