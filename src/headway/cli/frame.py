@@ -26,13 +26,14 @@ _HELP = {
     "demo": "Crawl a small web that headway serves itself.",
     "export": "Write the pages of a run as JSON lines, Parquet or CDXJ.",
     "limit": "Set another bound for a crawl, running or not.",
+    "listen-squid": "Keep copies fresh with what the users of a Squid proxy ask for.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
     "report": "Write a run as one page with figures.",
     "serve": "Show a run in a browser, while it crawls or afterwards, and steer it.",
     "simulate": "Crawl a described web in virtual time.",
     "status": "Show how far a crawl has come.",
 }
-"""The command NAME is `NAME_command` in the module of its name."""
+"""The command NAME is `NAME_command` in the module of its name, with _ for -."""
 
 
 _LEAST_COLUMNS = 76
@@ -77,9 +78,8 @@ class Frame(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _HELP:
             return None
-        command: click.Command = getattr(
-            importlib.import_module(f"headway.cli.{cmd_name}"), f"{cmd_name}_command"
-        )
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"headway.cli.{name}"), f"{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
