@@ -22,6 +22,7 @@ INTERRUPTED = 11
 DEADLINES_MISSED = 3
 
 _HELP = {
+    "collect": "Work on a crawl together with other machines.",
     "crawl": "Crawl the sites of a job file, or the URLs given.",
     "demo": "Crawl a small web that headway serves itself.",
     "export": "Write the pages of a run as JSON lines, Parquet or CDXJ.",
@@ -29,6 +30,7 @@ _HELP = {
     "listen-squid": "Keep copies fresh with what the users of a Squid proxy ask for.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
     "report": "Write a run as one page with figures.",
+    "schema": "Print the JSON Schema of job files, for editors.",
     "serve": "Show a run in a browser, while it crawls or afterwards, and steer it.",
     "simulate": "Crawl a described web in virtual time.",
     "status": "Show how far a crawl has come.",
