@@ -6,13 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from headway.report.run_figure import LinkSecond, SiteBar, draw_run
-from headway.store.reader import RunReader
+from headway.store.reader import open_reader
 
 _SHORTEST_SAMPLE_S = 0.5
 
 
-def draw_picture(folder: Path, path: Path) -> None:
-    with RunReader(folder) as reader:
+def draw_picture(folder: Path | str, path: Path) -> None:
+    with open_reader(folder) as reader:
         began = reader.started_at
         link = [
             LinkSecond(

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headway.errors import StoreError
+from headway.store.postgres.address import Address, is_address
 from headway.store.reader import RunReader, Sample, SiteRow, open_reader
 from headway.units import Instant
 
@@ -83,7 +84,7 @@ def summarise(folder: Path | str) -> Summary:
         if outcome.state == "failed":
             errors[outcome.kind] += outcome.count
     return Summary(
-        os.fsencode(folder).decode("utf-8", "replace"),  # a file's name may be no text at all
+        _name_of(folder),
         started_at,
         last_at - started_at,
         totals.done,
@@ -96,6 +97,12 @@ def summarise(folder: Path | str) -> Summary:
         dict(errors.most_common()),
         problem,
     )
+
+
+def _name_of(run: Path | str) -> str:
+    if is_address(str(run)):
+        return Address.parse(str(run)).shown
+    return os.fsencode(run).decode("utf-8", "replace")  # a file's name may be no text at all
 
 
 def _site_result(row: SiteRow, started_at: float, last_at: float) -> SiteResult:

@@ -27,6 +27,7 @@ from headway.errors import HeadwayError, JobError
 from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
+from headway.store.postgres.address import Address
 from headway.units import Instant, format_duration
 
 _DEFAULTS = CrawlTable()
@@ -90,6 +91,12 @@ _DEFAULTS = CrawlTable()
     help="Visit the pages of a finished crawl once more, asking only for what has changed.",
 )
 @click.option("--older-than", metavar="TIME", help="With --again: only pages whose copy is so old.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Keep the crawl on a PostgreSQL server, postgresql://user@host/database#name, where others can join "
+    "in with headway collect.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @serve_options
 @log_options
@@ -99,6 +106,7 @@ def crawl_command(
     *,
     again: Path | None,
     older_than: str | None,
+    store: str | None,
     as_json: bool,
     serve_at: tuple[str, int] | None,
     log: Log,
@@ -121,6 +129,12 @@ def crawl_command(
         return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
     if not targets:
         raise click.UsageError("give a job file or some URLs, or --again with the folder of a finished crawl")
+    if store is not None:
+        from headway.cli.collect import crawl_on_server
+
+        address = Address.parse(store)
+        job = job_from(targets, options, begun_at(store) or WallClock().now())
+        return crawl_on_server(job, address, out, log, as_json=as_json)
     # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
     job = job_from(targets, options, begun_at(out) or WallClock().now())
     log.detail(

@@ -61,6 +61,11 @@ class Address(msgspec.Struct, frozen=True):
         return f"headway_{self.name}"
 
     @property
+    def whole(self) -> str:
+        """As it was given, the password included."""
+        return f"{self.url}#{self.name}"
+
+    @property
     def shown(self) -> str:
         """Without the password, for messages and logs."""
         return f"{_PASSWORD.sub('***', self.url)}#{self.name}"

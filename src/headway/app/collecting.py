@@ -1,0 +1,265 @@
+"""One collector of a fleet put together: the address of a crawl in, its part of the archive out.
+
+`begin` makes a crawl on a PostgreSQL server out of a job; `CollectRun` works on one, beside others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from headway.app.building import (
+    build_collector,
+    build_fetcher,
+    build_machine,
+    build_politeness,
+    waiting_order,
+)
+from headway.app.crawling import Meter, without_password
+from headway.app.view import View, view_of
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert
+from headway.crawl.decisions import Decision
+from headway.errors import HeadwayError, JobError, StoreError
+from headway.fetch.http import HttpFetcher
+from headway.fetch.robots import rules_from_text
+from headway.fleet import statements as sql
+from headway.fleet.chair import ROUND_EVERY_S, Chair
+from headway.fleet.clock import SharedClock
+from headway.fleet.folder import CollectorFolder
+from headway.fleet.leader import Leader
+from headway.fleet.postgres import PostgresCoordinator
+from headway.fleet.session import End, Session
+from headway.model.command import SaveFound, SaveTasks
+from headway.model.page import Site
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.allocation.problem import Objective
+from headway.store.postgres.address import Address, is_passing
+from headway.store.postgres.reader import PostgresReader
+from headway.store.postgres.store import PostgresStore
+from headway.units import Instant, Seconds
+
+_REJOIN_AFTER_S = 1.0
+
+
+def begin(job: Job, address: Address, now: Instant) -> Instant:
+    """Make the crawl, or take it up with this job; returns when it was first begun."""
+    if job.quotas:
+        raise JobError(
+            "a quota cannot be kept by a fleet yet; give the job a bandwidth, and no [crawl.quota]"
+        )
+    if job.revisiting is not None:
+        raise JobError("a fleet does not revisit pages yet; crawl with --store on one machine, without it")
+    store = PostgresStore(address)
+    try:
+        order = waiting_order(job)
+        store.order_waiting(order.name, order.rank_of)
+        known = store.asked(
+            lambda run: run.execute("SELECT site FROM site JOIN task ON id = site_id").fetchall()
+        )
+        row = store.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
+        _check_is_same_crawl({site for (site,) in known}, job, address)
+        started_at = now if row is None else Instant(row[0])
+        if row is None:
+            store.create(started_at, without_password(job))
+        # Seeds that are known already are not queued again, so that a longer job goes on from here.
+        store.commit([SaveTasks(job.tasks(started_at)), SaveFound(job.seeds(), is_elsewhere=True)], {})
+        store.asked(lambda run: run.execute(sql.BEGIN_AGAIN))
+    finally:
+        store.close()
+    return started_at
+
+
+def job_of(address: Address) -> Job:
+    """The job as the crawl was begun with."""
+    with PostgresReader(address) as reader:
+        tables: dict[str, Any] = reader.job
+    source = Source(f"the job of {address.shown}")
+    return build_job(convert(tables, source), source)
+
+
+class CollectRun:
+    """Build it, `run` it; `view` may be called meanwhile, on the same loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        job: Job,
+        folder: Path,
+        *,
+        label: str = "",
+        name: str | None = None,
+        on_decision: Callable[[Decision], None] | None = None,
+        on_news: Callable[[str], None] | None = None,
+        lease_s: Seconds | None = None,
+    ) -> None:
+        self._address = address
+        self._job = job
+        self._label = label
+        self._on_decision = on_decision
+        self._on_news = on_news or (lambda text: None)
+        self._lease = {} if lease_s is None else {"lease_s": lease_s}
+        self._folder = CollectorFolder.claim(folder, name or socket.gethostname())
+        self._clock = SharedClock()
+        self._session: Session | None = None
+        self._crawl = build_machine(job, is_part=True)
+        self._fetcher: HttpFetcher | None = None
+        self._meter = Meter()
+        self._leads = ThreadPoolExecutor(1, thread_name_prefix="headway-leads")
+        self.started_at = self._clock.now()
+        self.interrupted = False
+        self.is_over = False
+
+    async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
+        """Until the crawl is done, or `drain` or `stop` was called."""
+        loop = asyncio.get_running_loop()
+        helpers = [loop.create_task(self._lead()), loop.create_task(self._each_second(on_second))]
+        try:
+            while not self.interrupted and not self.is_over:
+                end = await self._member()
+                self.is_over = end is End.OVER
+                if end is End.LOST:
+                    self._on_news("the lease ended before it could be renewed: joining anew")
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            self._leads.shutdown(wait=False, cancel_futures=True)
+
+    def drain(self) -> None:
+        self.interrupted = True
+        if self._session is not None:
+            self._session.leave()
+
+    def stop(self) -> None:
+        self.interrupted = True
+        if self._session is not None:
+            self._session.stop()
+
+    def view(self) -> View:
+        now, crawl = self._clock.now(), self._crawl
+        return view_of(
+            crawl,
+            now,
+            self.started_at,
+            rate_bytes_per_s=self._meter.rate_bytes_per_s,
+            site_rates=self._meter.site_rates,
+            capacity_bytes_per_s=crawl.bound.capacity_bytes_per_s,
+        )
+
+    async def _member(self) -> End:
+        """One membership, from joining to its end; waits for the server where it cannot be reached."""
+        coordinator: PostgresCoordinator | None = None
+        try:
+            coordinator = await asyncio.to_thread(self._coordinator)
+            self._session = self._build(coordinator)
+            if self.interrupted:
+                return End.LEFT
+            return await self._session.run()
+        except StoreError as problem:
+            if not is_passing(problem) or self.interrupted:
+                raise
+            self._on_news(f"waiting for the server: {problem}")
+            await asyncio.sleep(_REJOIN_AFTER_S)
+            return End.LOST
+        finally:
+            self._folder.close()
+            if coordinator is not None:
+                # A thread that hangs on a dead line would keep us; its connection goes with the process.
+                asyncio.get_running_loop().run_in_executor(None, _close_quietly, coordinator)
+
+    def _coordinator(self) -> PostgresCoordinator:
+        folder = self._folder
+        coordinator = PostgresCoordinator(
+            self._address, name=folder.mark.name, label=self._label, place=folder.place, **self._lease
+        )
+        order = waiting_order(self._job)
+        coordinator.store.order_waiting(order.name, order.rank_of)
+        folder.open(coordinator.store.committed_lengths())
+        return coordinator
+
+    def _build(self, coordinator: PostgresCoordinator) -> Session:
+        job, clock = self._job, self._clock
+        fetcher = self._fetcher = build_fetcher(job, clock)
+        crawl = self._crawl = build_machine(job, is_part=True)
+        collector = build_collector(
+            job,
+            fetcher,
+            self._folder.archive,
+            self._folder.find_digest,
+            clock,
+            make_room=self._make_room,
+        )
+        return Session(
+            coordinator,
+            self._folder,
+            clock,
+            crawl,
+            collector,
+            politeness=build_politeness(job),
+            is_bounded=job.is_bounded,
+            rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
+            received_bytes=fetcher.bytes_received,
+            round_trips=self._round_trips,
+            on_decision=self._on_decision,
+        )
+
+    async def _make_room(self) -> None:
+        assert self._session is not None
+        await self._session.make_room()
+
+    def _round_trips(self) -> Iterator[tuple[Site, float]]:
+        """Of the sites that we are connected to, where collectors of several places are told apart."""
+        if self._fetcher is None or self._session is None or not self._label:
+            return
+        by_peer = dict(self._fetcher.round_trips())
+        for site, book in self._session.crawl.ledger.books.items():
+            seconds = by_peer.get(book.server.partition(" ")[0])
+            if seconds is not None:
+                yield site, seconds
+
+    async def _lead(self) -> None:
+        """Take part in the election, and lead when elected."""
+        loop = asyncio.get_running_loop()
+        chair = Chair(
+            self._address,
+            Leader(self._job.timetable, lambda: Allocator(Objective(self._job.file.crawl.objective))),
+        )
+        try:
+            while True:
+                with suppress(StoreError):
+                    await loop.run_in_executor(self._leads, chair.round)
+                await asyncio.sleep(ROUND_EVERY_S)
+        finally:
+            self._leads.submit(chair.close)
+
+    async def _each_second(self, on_second: Callable[[], None] | None) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            if self._session is not None and self._fetcher is not None:
+                books = self._session.crawl.ledger.books
+                self._meter.read(
+                    self._clock.now(),
+                    self._fetcher.bytes_received(),
+                    {site: book.wire_bytes for site, book in books.items()},
+                )
+                if on_second is not None:
+                    on_second()
+
+
+def _close_quietly(coordinator: PostgresCoordinator) -> None:
+    with suppress(HeadwayError):
+        coordinator.close()
+
+
+def _check_is_same_crawl(known: set[str], job: Job, address: Address) -> None:
+    if known and known.isdisjoint(wish.site for wish in job.sites):
+        raise HeadwayError(
+            f"{address.shown} holds a crawl of other sites ({min(known)}"
+            f"{' and others' if len(known) > 1 else ''}); give this one another name after the #"
+        )

@@ -1,0 +1,100 @@
+"""`headway collect`: one more collector for a crawl on a PostgreSQL server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+
+from headway.app.clock import WallClock
+from headway.app.collecting import CollectRun, begin, job_of
+from headway.app.summary import summarise
+from headway.cli.crawl import exit_code_of
+from headway.cli.frame import INTERRUPTED, results, stdout
+from headway.cli.log import Log, log_options
+from headway.cli.progress import Progress
+from headway.cli.running import allow_many_files, drain_on_signals, tell
+from headway.cli.tables import print_summary
+from headway.config.job import Job
+from headway.parse.heap import keep_freed_memory
+from headway.store.cdxj import write_index
+from headway.store.postgres.address import Address
+
+
+@click.command("collect")
+@click.option(
+    "--store",
+    required=True,
+    metavar="URL",
+    help="The crawl: postgresql://user@host/database#name, as it was given to headway crawl.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("collector"),
+    show_default=True,
+    help="The folder for this collector's part of the archive and its logs.",
+)
+@click.option(
+    "--name", metavar="NAME", help="How it is called in logs and tables.  [default: the host's name]"
+)
+@click.option(
+    "--label",
+    default="",
+    metavar="PLACE",
+    help="Where it is, such as eu-west: sites go to the place that is nearest by measured round trips.",
+)
+@log_options
+def collect_command(store: str, out: Path, *, name: str | None, label: str, log: Log) -> int:
+    """Work on a crawl together with other collectors, until it is done.
+
+    \b
+      headway crawl job.toml --store postgresql://headway@db/crawls#news    begins it, and works on it
+      headway collect --store postgresql://headway@db/crawls#news           on every other machine
+
+    SIGTERM or Ctrl-C lets what is under way finish and gives the sites to the others. A collector that dies
+    loses nothing: its sites are taken over after some ten seconds.
+    """
+    address = Address.parse(store)
+    return run_collector(address, out, log, name=name or socket.gethostname(), label=label)
+
+
+def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json: bool) -> int:
+    """Begin the crawl, or take it up, and work on it until it is done, with whoever joins."""
+    begin(job, address, WallClock().now())
+    is_interrupted = run_collector(address, out, log, name=socket.gethostname(), label="") == INTERRUPTED
+    summary = summarise(address.whole)
+    write_index(out, store=address.whole)
+    with results():
+        if as_json:
+            click.echo(msgspec.json.encode(summary))
+        elif not log.is_quiet:
+            print_summary(stdout(is_literal=True), summary)
+    return exit_code_of(summary, interrupted=is_interrupted)
+
+
+def run_collector(address: Address, out: Path, log: Log, *, name: str, label: str) -> int:
+    keep_freed_memory()
+    allow_many_files()
+    run = CollectRun(
+        address,
+        job_of(address),
+        out,
+        name=name,
+        label=label,
+        on_decision=None if log.is_quiet else partial(tell, log),
+        on_news=partial(log.say, "fleet"),
+    )
+    with Progress(log, run.view) as progress:
+        asyncio.run(_run(run, progress, log))
+    return INTERRUPTED if run.interrupted else 0
+
+
+async def _run(run: CollectRun, progress: Progress, log: Log) -> None:
+    drain_on_signals(run, log)
+    await run.run(on_second=None if log.is_quiet else progress.refresh)

@@ -1,0 +1,104 @@
+"""What a collector and whoever coordinates it say to each other.
+
+A collector joins, and from then on beats: it says how it stands and hears what is new. It commits what came
+of its sites, gives sites back, and leaves. All of it may block, so none of it is called on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from headway.errors import HeadwayError
+from headway.model.command import Saving
+from headway.model.page import Page, Site
+from headway.model.snapshot import Snapshot
+from headway.policy.allocation.demand import SiteDemand
+from headway.store.batch import Notes
+from headway.units import BytesPerSecond, Instant, Seconds
+
+
+class LeaseOver(HeadwayError):  # noqa: N818 - a fact of a fleet's life rather than an error
+    """A collector was not heard of for so long that its sites are others' now. What it has not committed does
+    not count; it may join anew."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How a collector stands."""
+
+    active: tuple[Site, ...] = ()
+    """Sites held that have pages to come."""
+    demands: tuple[SiteDemand, ...] = ()
+    """What these sites could use of the link, when it is bounded or there are deadlines."""
+    round_trips_s: tuple[tuple[Site, float], ...] = ()
+    """Measured since the last report."""
+    received_bytes: int = 0
+    """All that has crossed its link since it joined."""
+    taken_share: int = 0
+    """The newest share that it keeps to."""
+
+
+class Joined(msgspec.Struct, frozen=True):
+    collector: int
+    started_at: Instant
+    """Of the crawl."""
+    now: Instant
+    """The coordinator's clock, by which all collectors go, a moment ago."""
+    lease_s: Seconds
+    """From before the question was asked, as all lengths here: so it ends here no later than there."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """Sites that are this collector's from now on."""
+
+    sites: frozenset[Site]
+    snapshot: Snapshot
+    soiled_until: Mapping[Site, Instant] = {}
+    """Where the last holder vanished: it may have asked the site until then."""
+
+
+class NewShare(msgspec.Struct, frozen=True):
+    number: int
+    rate_bytes_per_s: BytesPerSecond
+    lasts_s: Seconds
+
+
+class News(msgspec.Struct, frozen=True):
+    lease_s: Seconds
+    share: NewShare | None = None
+    """The newest; None when there is none that still counts."""
+    taken: Taken | None = None
+    asked_back: tuple[Site, ...] = ()
+    mail: tuple[Page, ...] = ()
+    """Pages of this collector's sites that others have found."""
+    is_over: bool = False
+    """Nothing waits anywhere: the crawl is done."""
+
+
+class Coordinator(Protocol):
+    """Of one collector. LeaseOver from any of these means: it is a collector no more.
+
+    A StoreError that `is_passing` means: try again, nothing has happened, or the same has happened already.
+    """
+
+    def join(self) -> Joined: ...
+
+    def beat(self, report: Report) -> News: ...
+
+    def commit(
+        self, number: int, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes
+    ) -> None:
+        """Batches are numbered from 1; one that was committed already is not committed again."""
+        ...
+
+    def give_back(self, sites: Sequence[Site]) -> None:
+        """Nothing of these is under way, and all that came of them is committed."""
+        ...
+
+    def leave(self) -> None:
+        """Give back everything; nothing is read any more."""
+        ...
+
+    def close(self) -> None: ...

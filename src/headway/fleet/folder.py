@@ -1,0 +1,136 @@
+"""A collector's own folder: its part of the archive and its logs. The crawl's state is elsewhere.
+
+    archive/*.warc.gz  pages.jsonl  crawl.log  decisions.jsonl  collector.json
+
+As in a run folder, files only grow, and their lengths are committed with the rows that speak of them; what
+lies beyond after a crash is cut off.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from headway.crawl.decisions import Decision
+from headway.errors import StoreError
+from headway.model.command import SaveSettled, Saving
+from headway.ports import Original
+from headway.store import rows
+from headway.store.appendlog import AppendLog
+from headway.store.batch import Notes
+from headway.store.cutback import cut_back
+from headway.store.failures import clear_errors
+from headway.store.lines import log_line, page_line
+from headway.store.runfolder import DECISIONS, LOG, PAGES
+from headway.store.warc import ARCHIVE_FOLDER, WarcArchive
+from headway.units import Instant
+
+_MARK = "collector.json"
+_DIGESTS_KEPT = 200_000
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Whose folder it is."""
+
+    name: str
+    token: str
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A batch with what must be committed beside it."""
+
+    batch: Sequence[Saving]
+    file_lengths: Mapping[str, int]
+    notes: Notes
+
+
+class CollectorFolder:
+    def __init__(self, path: Path, mark: Mark) -> None:
+        self.path = path
+        self.mark = mark
+        self._originals: dict[str, Original] = {}
+        """What was archived here lately. Copies are noticed within one collector, without asking."""
+        self.archive: WarcArchive
+        self.pages: AppendLog
+        self.log: AppendLog
+        self.decisions: AppendLog
+        self._open: ExitStack | None = None
+
+    @classmethod
+    def claim(cls, path: Path, name: str) -> CollectorFolder:
+        """A new or empty folder, or one that a collector made."""
+        with clear_errors(path):
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            mark_path = path / _MARK
+            if mark_path.exists():
+                try:
+                    mark = msgspec.json.decode(mark_path.read_bytes(), type=Mark)
+                except msgspec.DecodeError as problem:
+                    raise StoreError(f"{mark_path}: it is damaged ({problem}); give another folder") from None
+                return cls(path, mark)
+            if any(path.iterdir()):
+                raise StoreError(f"{path}: not a collector's folder, and not empty; give a new or empty one")
+            mark = Mark(name, secrets.token_hex(4))
+            mark_path.write_bytes(msgspec.json.encode(mark))
+            (path / ARCHIVE_FOLDER).mkdir(mode=0o755)
+        return cls(path, mark)
+
+    @property
+    def place(self) -> str:
+        """The name of this folder among those of all collectors."""
+        return f"{self.mark.name}-{self.mark.token}"
+
+    def open(self, committed_lengths: Mapping[str, int]) -> None:
+        self.close()
+        cut_back(self.path, committed_lengths, logs=(PAGES, LOG, DECISIONS))
+        self._originals.clear()
+        with ExitStack() as opened:
+            self.pages, self.log, self.decisions = (
+                AppendLog(self.path, name) for name in (PAGES, LOG, DECISIONS)
+            )
+            for log in (self.pages, self.log, self.decisions):
+                opened.callback(log.close)
+            self.archive = WarcArchive(self.path, payload_digest_of=lambda digest: None)
+            opened.callback(self.archive.close)
+            self._open = opened.pop_all()
+
+    def pack(self, batch: Sequence[Saving]) -> Parcel:
+        """Everything of a batch written and flushed, ready to be committed."""
+        settled = [saving for saving in batch if isinstance(saving, SaveSettled)]
+        notes = self.archive.notes_of([saving.capture for saving in settled if saving.capture is not None])
+        for saving in settled:
+            self._append_lines(saving, notes)
+        lengths = {log.name: log.flush() for log in (self.pages, self.log, self.decisions)}
+        parcel = Parcel(tuple(batch), {**self.archive.flush(), **lengths}, notes)
+        self.archive.forget_notes(notes)
+        return parcel
+
+    def decide(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    def find_digest(self, digest: str) -> Original | None:
+        return self._originals.get(digest)
+
+    def close(self) -> None:
+        if self._open is not None:
+            opened, self._open = self._open, None
+            opened.close()
+
+    def _append_lines(self, settled: SaveSettled, notes: Notes) -> None:
+        capture = settled.capture
+        note = None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
+        page = page_line(settled, note)
+        if page is not None:
+            self.pages.append(page)
+        line = log_line(settled, note)
+        if line is not None:
+            self.log.append_text(line)
+        if rows.is_original(settled, note):
+            original = Original(settled.page.url, Instant(rows.fetched_at(settled, note)))
+            self._originals.setdefault(settled.outcome.digest, original)
+            if len(self._originals) > _DIGESTS_KEPT:
+                del self._originals[next(iter(self._originals))]

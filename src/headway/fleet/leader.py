@@ -1,0 +1,119 @@
+"""What a leader decides each round, from how the fleet stands: shares of the bound, and who gets which site.
+
+The same for every fleet, whoever keeps its books; no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from headway.crawl.steward import capacity_ahead
+from headway.fleet.assignment import Member, Unheld, ask_back, assign, much_nearer
+from headway.fleet.coordinator import Report
+from headway.fleet.shares import Share, hand_out, reserved
+from headway.model.page import Site
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.timetable import Timetable
+from headway.units import Instant, Seconds
+
+SHARE_S = Seconds(4.0)
+_HORIZON_S = Seconds(14 * 86400.0)
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A collector, as the leader sees it."""
+
+    number: int
+    label: str
+    held: int
+    report: Report
+    taken_share: int
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """All that a round is decided by."""
+
+    collectors: Sequence[Standing]
+    shares: Sequence[Share]
+    """Those of collectors that have gone included, while their time is not over."""
+    taken: Mapping[int, int]
+    unheld: Sequence[Unheld]
+    round_trips_s: Mapping[Site, Mapping[str, float]] = {}
+    """Of sites that are held."""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    shares: Sequence[Share] = ()
+    assigned: Mapping[int, int] = {}
+    """Site to collector."""
+    asked_back: Mapping[int, Sequence[Site]] = {}
+
+
+class Leader:
+    """Keeps between rounds only what makes its plans steady; another may take over at any time."""
+
+    def __init__(self, timetable: Timetable, make_allocator: Callable[[], Allocator]) -> None:
+        self._timetable = timetable
+        self._allocator = make_allocator()
+
+    def decide(self, now: Instant, fleet: Fleet) -> Orders:
+        members = [Member(each.number, each.label, len(each.report.active)) for each in fleet.collectors]
+        newcomers = {each.number: each.held for each in fleet.collectors if not each.report.active}
+        # Who has been given sites and has not reported them yet is as busy as if it had.
+        members = [
+            msgspec.structs.replace(member, load=newcomers[member.number])
+            if newcomers.get(member.number)
+            else member
+            for member in members
+        ]
+        assigned = assign(fleet.unheld, members)
+        return Orders(
+            self._shares(now, fleet),
+            assigned,
+            {} if assigned else self._moves(fleet, members),
+        )
+
+    def bound_at(self, now: Instant) -> float:
+        """The least that holds while a share lasts that is handed out now."""
+        segments = self._timetable.segments(now, SHARE_S)
+        return min((float(rate) for _, _, rate in segments), default=math.inf)
+
+    def _shares(self, now: Instant, fleet: Fleet) -> list[Share]:
+        bound = self.bound_at(now)
+        until_at = Instant(now + SHARE_S)
+        held = reserved(now, fleet.shares, fleet.taken)
+        given = hand_out(bound, held, self._wishes(now, bound, fleet.collectors))
+        return [Share(collector, rate, until_at) for collector, rate in given.items()]
+
+    def _wishes(self, now: Instant, bound: float, collectors: Sequence[Standing]) -> dict[int, float]:
+        """What the allocation gives to the sites that each of them holds."""
+        demands = [demand for each in collectors for demand in each.report.demands]
+        if math.isinf(bound) or not demands:
+            return {each.number: float(len(each.report.active)) for each in collectors}
+        segments = self._timetable.segments(now, _HORIZON_S)
+        capacity = capacity_ahead(segments)
+        rates = self._allocator.decide(now, demands, capacity).rates
+        return {
+            each.number: math.fsum(rates.get(demand.site, 0.0) for demand in each.report.demands)
+            for each in collectors
+        }
+
+    def _moves(self, fleet: Fleet, members: Sequence[Member]) -> dict[int, list[Site]]:
+        """Sites to be given back: for who has too little to do, and for who is much nearer."""
+        back: dict[int, list[Site]] = {}
+        counts = ask_back(members)
+        labels = sorted({each.label for each in fleet.collectors})
+        for each in fleet.collectors:
+            sites = list(each.report.active[: counts.get(each.number, 0)])
+            sites += [
+                site
+                for site in each.report.active
+                if site in fleet.round_trips_s
+                and much_nearer(fleet.round_trips_s[site], each.label, labels) is not None
+            ]
+            if sites:
+                back[each.number] = sites
+        return back

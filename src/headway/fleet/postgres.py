@@ -1,0 +1,160 @@
+"""A collector's side of the coordination over PostgreSQL: leases, mail and news are rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headway.errors import StoreError
+from headway.fleet import statements as sql
+from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Report, Taken
+from headway.model.command import Saving
+from headway.model.page import Page, PageKey, Site
+from headway.store import rows
+from headway.store.batch import Notes
+from headway.store.postgres.address import Address
+from headway.store.postgres.store import PostgresStore
+from headway.store.postgres.texts import from_text, to_text
+from headway.units import BytesPerSecond, Instant, Seconds
+from headway.version import __version__
+
+if TYPE_CHECKING:
+    import psycopg
+
+LEASE_S = Seconds(10.0)
+_SITES_AT_ONCE = 500
+"""Taken over in one beat: their pages have to be read."""
+
+
+class PostgresCoordinator:
+    """Committing has a connection of its own, so that a lease is renewed while a large batch is written."""
+
+    def __init__(
+        self, address: Address, *, name: str, label: str, place: str, lease_s: Seconds = LEASE_S
+    ) -> None:
+        self.address = address
+        self._name = name
+        self._label = label
+        self._lease_s = lease_s
+        self._collector = 0
+        self._started_at = Instant(0.0)
+        self.store = PostgresStore(address, place=place, make=False)
+        try:
+            self._beats = PostgresStore(address, make=False)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def join(self) -> Joined:
+        crawl = self._beats.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
+        if crawl is None:
+            raise StoreError(
+                f"{self.address.shown}: the crawl has not begun yet; begin it with headway crawl"
+            )
+        others = self._beats.asked(lambda run: run.execute(sql.OTHER_VERSIONS, (__version__,)).fetchall())
+        if others:
+            raise StoreError(
+                f"{self.address.shown}: the collectors at work are headway {others[0][0]}, this is "
+                f"{__version__}; install the same on all machines, or wait until they have left"
+            )
+        values = (to_text(self._name), to_text(self._label), __version__, self._lease_s)
+        row = self._beats.asked(lambda run: run.execute(sql.JOIN, values).fetchone())
+        assert row is not None
+        self._collector, now = row
+        self._started_at = Instant(crawl[0])
+        return Joined(self._collector, self._started_at, Instant(now), self._lease_s)
+
+    def beat(self, report: Report) -> News:
+        packed = msgspec.msgpack.encode(msgspec.structs.replace(report, round_trips_s=()))
+
+        def ask(connection: psycopg.Connection[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+            me = self._collector
+            with connection.pipeline():
+                questions = [
+                    connection.execute(
+                        sql.RENEW, (self._lease_s, report.taken_share, packed, report.received_bytes, me)
+                    ),
+                    connection.execute(sql.NEWEST_SHARE, (me,)),
+                    connection.execute(sql.NOT_TAKEN, (me, _SITES_AT_ONCE)),
+                    connection.execute(sql.ASKED_BACK, (me,)),
+                    connection.execute(sql.FETCH_MAIL, (me,)),
+                    connection.execute(sql.IS_OVER),
+                ]
+                if report.round_trips_s:
+                    sites, seconds = zip(*report.round_trips_s, strict=True)
+                    connection.execute(
+                        sql.PUT_ROUND_TRIPS, (to_text(self._label), list(map(to_text, sites)), list(seconds))
+                    )
+                return [question.fetchall() for question in questions]
+
+        renewed, share, not_taken, asked_back, mail, is_over = self._beats.asked(ask)
+        if not renewed:
+            raise self._lease_over()
+        return News(
+            lease_s=Seconds(renewed[0][0]),
+            share=_share(share),
+            taken=self._take(not_taken),
+            asked_back=tuple(Site(from_text(site)) for (site,) in asked_back),
+            mail=tuple(_page(*row) for row in mail),
+            is_over=bool(is_over and is_over[0][0]),
+        )
+
+    def commit(
+        self, number: int, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes
+    ) -> None:
+        if self.store.commit(batch, file_lengths, notes, first=self._fence(number)):
+            return
+        row = self.store.asked(lambda run: run.execute(sql.LAST_BATCH, (self._collector,)).fetchone())
+        if row is None or row[0] < number:
+            raise self._lease_over()
+
+    def give_back(self, sites: Sequence[Site]) -> None:
+        names = [to_text(site) for site in sites]
+        self.store.asked(lambda run: run.execute(sql.GIVE_BACK, (names, self._collector)))
+
+    def leave(self) -> None:
+        def go(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+            with connection.transaction():
+                for statement in (sql.GIVE_ALL_BACK, sql.DROP_SHARES, sql.LEAVE):
+                    connection.execute(statement, (self._collector,))
+
+        self.store.asked(go)
+
+    def close(self) -> None:
+        self.store.close()
+        self._beats.close()
+
+    def _take(self, found: Sequence[tuple[int, str, float | None]]) -> Taken | None:
+        if not found:
+            return None
+        ids = [number for number, _, _ in found]
+        names = {number: Site(from_text(site)) for number, site, _ in found}
+        snapshot = self._beats.load_sites(self._started_at, ids)
+        self._beats.asked(lambda run: run.execute(sql.TAKE, (ids, self._collector)))
+        soiled = {names[number]: Instant(until) for number, _, until in found if until is not None}
+        return Taken(frozenset(names.values()), snapshot, soiled)
+
+    def _fence(self, number: int) -> Callable[[psycopg.Connection[tuple[Any, ...]]], bool]:
+        """Lets a batch pass only while the lease holds, and only once."""
+
+        def check(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+            return bool(connection.execute(sql.FENCE, (number, self._collector, number)).fetchall())
+
+        return check
+
+    def _lease_over(self) -> LeaseOver:
+        return LeaseOver(f"{self.address.shown}: the lease of collector {self._collector} is over")
+
+
+def _share(found: Sequence[tuple[Any, ...]]) -> NewShare | None:
+    if not found:
+        return None
+    number, rate, lasts_s = found[0]
+    return NewShare(number, BytesPerSecond(rate), Seconds(lasts_s))
+
+
+def _page(site: str, path: str, key: int, depth: int, score: float) -> Page:
+    name = Site(from_text(site))
+    return Page(rows.url_of(from_text(path), name), name, PageKey(key), depth, score)

@@ -1,0 +1,307 @@
+"""A collector's membership in a fleet, from joining to leaving: a crawl over the sites that it holds.
+
+The lease is renewed by beating. When it ends, because the coordinator cannot be reached or we were asleep,
+everything under way is abandoned: others may be asking these sites already. Whoever runs the session may
+begin another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headway.crawl.decisions import Decision
+from headway.crawl.machine import Crawl
+from headway.errors import StoreError
+from headway.fleet.clock import SharedClock
+from headway.fleet.coordinator import Coordinator, LeaseOver, News, NewShare, Report, Taken
+from headway.fleet.folder import CollectorFolder, Parcel
+from headway.live.driver import Collector, LiveDriver
+from headway.model.command import Saving
+from headway.model.event import CapacityChanged, Found, Seeded, SitesLeft, SitesTaken
+from headway.model.page import Site
+from headway.model.robots import RobotsRules
+from headway.model.snapshot import WaitingRecord
+from headway.policy.allocation.demand import SiteDemand
+from headway.policy.politeness import Politeness
+from headway.store.postgres.address import is_passing
+from headway.units import BytesPerSecond, Instant
+
+T = TypeVar("T")
+
+BEAT_EVERY_S = 0.5
+_AGAIN_S = 0.2
+_MARGIN_S = 0.5
+"""Before the lease ends: what is abandoned must have stopped by then."""
+_CLOCKS_DIFFER_S = 0.1
+"""Two collectors' readings of the shared clock may be so far apart."""
+_PARCELS_WAITING = 20
+_DEMANDS_REPORTED = 2000
+
+
+class End(enum.Enum):
+    OVER = "the crawl is done"
+    LEFT = "we were asked to leave"
+    LOST = "the lease ended"
+
+
+class Session:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        folder: CollectorFolder,
+        clock: SharedClock,
+        crawl: Crawl,
+        collector: Collector,
+        *,
+        politeness: Politeness,
+        is_bounded: bool,
+        rules_of: Callable[[str], RobotsRules],
+        received_bytes: Callable[[], int] = lambda: 0,
+        round_trips: Callable[[], Iterable[tuple[Site, float]]] = lambda: (),
+        on_decision: Callable[[Decision], None] | None = None,
+    ) -> None:
+        self._coordinator = coordinator
+        self._folder = folder
+        self._clock = clock
+        self.crawl = crawl
+        self._politeness = politeness
+        self._is_bounded = is_bounded
+        self._rules_of = rules_of
+        self._received_bytes = received_bytes
+        self._round_trips = round_trips
+        self._on_decision = on_decision
+        self._driver = LiveDriver(crawl, collector, self, clock)
+        self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
+        self._parcels: asyncio.Queue[Parcel | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._committed = 0
+        self._packed = 0
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._share_timer: asyncio.TimerHandle | None = None
+        self._share_number = 0
+        self._leaving: dict[Site, None] = {}
+        self._end: End | None = None
+
+    # -- live.driver.Journal ----------------------------------------------------------------------------
+
+    def decide(self, decision: Decision) -> None:
+        self._folder.decide(decision)
+        if self._on_decision is not None:
+            self._on_decision(decision)
+
+    def save(self, batch: Sequence[Saving]) -> None:
+        """Written here at once; committed in turn, while the crawl goes on."""
+        self._packed += 1
+        self._parcels.put_nowait(self._folder.pack(batch))
+        if self._parcels.qsize() >= _PARCELS_WAITING:
+            self._room.clear()
+
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        raise NotImplementedError("a collector holds all the pages of its sites that wait")
+
+    # -- the session ------------------------------------------------------------------------------------
+
+    async def make_room(self) -> None:
+        """Pages wait here while too much waits to be committed."""
+        await self._room.wait()
+
+    def leave(self) -> None:
+        """Finish what is under way, commit it, give everything back."""
+        if self._end is None:
+            self._end = End.LEFT
+            self._driver.drain()
+
+    def stop(self) -> None:
+        self._end = self._end or End.LEFT
+        self._driver.stop()
+
+    async def run(self) -> End:
+        try:
+            return await self._run()
+        finally:
+            for timer in (self._lease_timer, self._share_timer):
+                if timer is not None:
+                    timer.cancel()
+            self._beats.shutdown(wait=False, cancel_futures=True)
+            self._commits.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> End:
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        joined = await loop.run_in_executor(self._beats, self._coordinator.join)
+        self._clock.follow(joined.now)
+        self._lease_until(asked_at + joined.lease_s)
+        opening = [CapacityChanged(BytesPerSecond(0.0))] if self._is_bounded else []
+        beating = loop.create_task(self._beat())
+        committing = loop.create_task(self._commit())
+        driving = loop.create_task(self._driver.run([*opening, Seeded((), ())]))
+        for helper in (beating, committing):
+            helper.add_done_callback(self._helper_ended)
+        try:
+            await driving
+            if self._end is not End.LOST:
+                self._parcels.put_nowait(None)
+                await committing
+                beating.cancel()
+                await loop.run_in_executor(self._commits, self._until_done, self._coordinator.leave)
+        finally:
+            for task in (beating, committing, driving):
+                task.cancel()
+            results = await asyncio.gather(beating, committing, driving, return_exceptions=True)
+        if self._end is not End.LOST:
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+        return self._end or End.LEFT
+
+    def _helper_ended(self, task: asyncio.Task[None]) -> None:
+        """Beating and committing end when the session does. Ended before, they take it with them."""
+        if task.cancelled():
+            return
+        problem = task.exception()
+        if isinstance(problem, LeaseOver):
+            self._lost()
+        elif problem is not None:
+            self._driver.stop()
+
+    def _lost(self) -> None:
+        self._end = End.LOST
+        self._room.set()
+        self._driver.stop()
+
+    def _until_done(self, ask: Callable[..., T], *args: object) -> T:
+        """In a thread: asked again while the trouble is one that passes. The lease's end ends it at last."""
+        import time
+
+        while True:
+            try:
+                return ask(*args)
+            except StoreError as problem:
+                if not is_passing(problem) or self._end is End.LOST:
+                    raise
+            time.sleep(_AGAIN_S)
+
+    # -- committing -------------------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        loop = asyncio.get_running_loop()
+        number = 0
+        while (parcel := await self._parcels.get()) is not None:
+            number += 1
+            await loop.run_in_executor(
+                self._commits,
+                self._until_done,
+                self._coordinator.commit,
+                number,
+                parcel.batch,
+                parcel.file_lengths,
+                parcel.notes,
+            )
+            self._committed = number
+            if self._parcels.qsize() < _PARCELS_WAITING:
+                self._room.set()
+
+    # -- beating ----------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_at = loop.time()
+            try:
+                news = await loop.run_in_executor(self._beats, self._coordinator.beat, self._report())
+            except StoreError as problem:
+                if not is_passing(problem):
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            self._lease_until(asked_at + news.lease_s)
+            self._hear(asked_at, news)
+            await self._give_back()
+            await asyncio.sleep(max(0.0, asked_at + BEAT_EVERY_S - loop.time()))
+
+    def _report(self) -> Report:
+        crawl = self.crawl
+        assert crawl.holdings is not None
+        active = [room.site for room in crawl.frontier.rooms() if room.waiting or room.busy]
+        demands: tuple[SiteDemand, ...] = ()
+        if crawl.steward is not None and len(active) <= _DEMANDS_REPORTED:
+            demands = tuple(crawl.steward.on_a_faster_link(self._clock.now(), crawl.ledger))
+        return Report(
+            tuple(site for site in active if site not in self._leaving),
+            demands,
+            tuple(self._round_trips()),
+            self._received_bytes(),
+            self._share_number,
+        )
+
+    def _hear(self, asked_at: float, news: News) -> None:
+        if self._is_bounded:
+            self._keep_to(asked_at, news.share)
+        if news.taken is not None and self._end is None:
+            self._driver.tell(self._taken(news.taken))
+        if news.mail:
+            self._driver.tell(Found(news.mail))
+        back = [site for site in news.asked_back if site not in self._leaving]
+        if back:
+            self._leaving.update(dict.fromkeys(back))
+            self._driver.tell(SitesLeft(tuple(back)))
+        if news.is_over and self._end is None:
+            self._end = End.OVER
+            self._driver.drain()
+
+    def _taken(self, taken: Taken) -> SitesTaken:
+        now = self._clock.now()
+        rules: dict[Site, RobotsRules] = {}
+        not_before: dict[Site, Instant] = {}
+        for record in taken.snapshot.sites:
+            if record.robots_text is not None and (record.robots_expires_at or 0) > now:
+                rules[record.site] = self._rules_of(record.robots_text)
+            not_before[record.site] = Instant(record.free_at + _CLOCKS_DIFFER_S)
+        for site, until in taken.soiled_until.items():
+            delay_s = rules[site].crawl_delay_s if site in rules else None
+            free_at = Instant(until + self._politeness.pause_s(delay_s))
+            not_before[site] = max(free_at, not_before.get(site, free_at))
+        return SitesTaken(taken.sites, taken.snapshot, rules, not_before)
+
+    async def _give_back(self) -> None:
+        """Sites that are quiet, once everything that came of them is committed."""
+        crawl = self.crawl
+        assert crawl.holdings is not None
+        busy = [site for site in self._leaving if not crawl.holdings.is_quiet(site)]
+        if busy:
+            self._driver.tell(SitesLeft(tuple(busy)))
+        quiet = [site for site in self._leaving if crawl.holdings.is_quiet(site)]
+        if not quiet or self._driver.has_unsaved or self._committed < self._packed:
+            return
+        for site in quiet:
+            del self._leaving[site]
+        await asyncio.get_running_loop().run_in_executor(
+            self._commits, self._until_done, self._coordinator.give_back, quiet
+        )
+
+    # -- what we may do, until when ---------------------------------------------------------------------
+
+    def _lease_until(self, at: float) -> None:
+        """On the loop's clock, which goes on while we are cut off."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        self._lease_timer = asyncio.get_running_loop().call_at(at - _MARGIN_S, self._lost)
+
+    def _keep_to(self, asked_at: float, share: NewShare | None) -> None:
+        if share is None or share.number == self._share_number:
+            return
+        self._share_number = share.number
+        if self._share_timer is not None:
+            self._share_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._share_timer = loop.call_at(asked_at + share.lasts_s, self._share_over)
+        self._driver.tell(CapacityChanged(share.rate_bytes_per_s))
+
+    def _share_over(self) -> None:
+        self._driver.tell(CapacityChanged(BytesPerSecond(0.0)))
