@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check bench reproduce lock clean help
+.PHONY: demo test check bench reproduce docs lock clean help
 
 help:
 	@echo "make demo                     crawl a small web that headway serves itself, under a bound, with deadlines"
@@ -12,6 +12,7 @@ help:
 	@echo "make check                    formatting, lints, types, the dependency rule"
 	@echo "make bench NAME=allocation    a benchmark: $(notdir $(patsubst %/__main__.py,%,$(wildcard benchmarks/*/__main__.py)))"
 	@echo "make reproduce PAPER=zhu2020  a paper's figures: $(notdir $(patsubst %/__main__.py,%,$(wildcard experiments/*/__main__.py)))"
+	@echo "make docs                     the documentation as a web site, in build/site"
 	@echo "make lock                     write requirements.lock anew"
 
 $(INSTALLED): pyproject.toml requirements.lock scripts/make-venv
@@ -36,6 +37,9 @@ bench: $(INSTALLED)
 
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments.$(PAPER) $(ARGS)
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lock: $(INSTALLED)
 	scripts/lock $(VENV)
