@@ -229,8 +229,8 @@ class Frontier:
                 heapify(self._ready)
         elif at < FOREVER:
             # Nothing about a site changes while it sleeps, or else it is placed anew: its key holds.
-            ready = None if room.has_later else self._ready_entry(room)
-            heappush(self._sleeping, (at, room.first_serial, room.version, room, ready))
+            ready = self._ready_entry(room)
+            heappush(self._sleeping, (at, ready[1], room.version, room, None if room.has_later else ready))
 
     def _ready_entry(self, room: Room) -> _Ready:
         return self._ordering.site_key(room), room.first_serial, room.version, room

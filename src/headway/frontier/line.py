@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from headway.model.page import Page
-from headway.policy.ordering.base import Key
+from headway.policy.ordering.base import HELD, Key
 
 _FEW = 32
 
@@ -70,56 +70,73 @@ class _Queue:
 
 
 class Line:
-    __slots__ = ("_count", "_keys", "_queues")
+    __slots__ = ("_first", "_keys", "_others", "count", "first_key")
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
+        self.first_key: Key = HELD
+        """Of the page that would be taken next."""
+        self._first: Waiting | _Queue | None = None
+        """All pages with that key; a page that is alone with its key stands for itself."""
+        self._others: dict[Key, Waiting | _Queue] = {}
         self._keys: list[Key] = []
-        self._queues: dict[Key, Waiting | _Queue] = {}
-        """A page that is alone with its key stands for itself."""
+        """A heap of the keys of the others."""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def push(self, waiting: Waiting) -> None:
         key = waiting.key
-        queue = self._queues.get(key)
-        self._count += 1
-        if queue is None:
-            self._queues[key] = waiting
-            heappush(self._keys, key)
-        elif isinstance(queue, Waiting):
-            self._queues[key] = both = _Queue()
-            both.push(queue)
-            both.push(waiting)
+        self.count += 1
+        if self._first is None:
+            self.first_key, self._first = key, waiting
+        elif key == self.first_key:
+            self._first = _together(self._first, waiting)
+        elif key < self.first_key:
+            self._others[self.first_key] = self._first
+            heappush(self._keys, self.first_key)
+            self.first_key, self._first = key, waiting
+        elif (others := self._others.get(key)) is not None:
+            self._others[key] = _together(others, waiting)
         else:
-            queue.push(waiting)
-
-    @property
-    def first_key(self) -> Key:
-        return self._keys[0]
+            self._others[key] = waiting
+            heappush(self._keys, key)
 
     @property
     def first_serial(self) -> int:
-        queue = self._queues[self._keys[0]]
-        return queue.serial if isinstance(queue, Waiting) else queue.serials[queue.head]
+        first = self._first
+        assert first is not None
+        return first.serials[first.head] if isinstance(first, _Queue) else first.serial
 
     def pop(self) -> Waiting:
-        key = self._keys[0]
-        queue = self._queues[key]
-        self._count -= 1
-        if isinstance(queue, Waiting):
-            heappop(self._keys)
-            del self._queues[key]
-            return queue
-        first = queue.pop(key)
-        if queue.head == len(queue.pages):
-            heappop(self._keys)
-            del self._queues[key]
-        return first
+        first = self._first
+        assert first is not None
+        self.count -= 1
+        if isinstance(first, _Queue):
+            waiting = first.pop(self.first_key)
+            if first.head < len(first.pages):
+                return waiting
+        else:
+            waiting = first
+        if self._keys:
+            self.first_key = heappop(self._keys)
+            self._first = self._others.pop(self.first_key)
+        else:
+            self.first_key, self._first = HELD, None
+        return waiting
 
     def pop_all(self) -> list[Waiting]:
         everyone = []
-        while self._count:
+        while self.count:
             everyone.append(self.pop())
         return everyone
+
+
+def _together(those: Waiting | _Queue, one: Waiting) -> _Queue:
+    if isinstance(those, _Queue):
+        queue = those
+    else:
+        queue = _Queue()
+        queue.push(those)
+    queue.push(one)
+    return queue

@@ -20,6 +20,8 @@ __all__ = ["Room", "Waiting"]
 
 
 class Room:
+    __slots__ = ("_later", "_line", "busy", "free_at", "put_off", "rests", "site", "version", "waiting")
+
     def __init__(self, site: Site) -> None:
         self.site = site
         self.free_at = Instant(0.0)
@@ -36,11 +38,11 @@ class Room:
 
     @property
     def first_key(self) -> Key:
-        return self._line.first_key if self._line else self._later[0][1].key
+        return self._line.first_key if self._line.count else self._later[0][1].key
 
     @property
     def first_serial(self) -> int:
-        return self._line.first_serial if self._line else self._later[0][1].serial
+        return self._line.first_serial if self._line.count else self._later[0][1].serial
 
     def put(self, waiting: Waiting, not_before: Instant | None = None) -> None:
         self.waiting += 1
@@ -91,4 +93,4 @@ class Room:
         """When the site could next be asked for a page; FOREVER while it is busy or empty."""
         if self.busy or not self.waiting:
             return FOREVER
-        return self.free_at if self._line else max(self.free_at, self._later[0][0])
+        return self.free_at if self._line.count else max(self.free_at, self._later[0][0])
