@@ -37,6 +37,22 @@ _HELP = {
 }
 """The command NAME is `NAME_command` in the module of its name, with _ for -."""
 
+_EXTRAS = {
+    "cssselect": "extract",
+    "holidays": "holidays",
+    "lxml": "extract",
+    "matplotlib": "plot",
+    "numba": "sim",
+    "parsel": "extract",
+    "prometheus_client": "serve",
+    "psycopg": "postgres",
+    "pyarrow": "parquet",
+    "s3fs": "s3",
+    "scrapy": "scrapy",
+    "starlette": "serve",
+    "uvicorn": "serve",
+}
+"""Which extra of headway brings a package that not everybody needs."""
 
 _LEAST_COLUMNS = 76
 """On a narrower screen the lines run over rather than lose their figures."""
@@ -95,6 +111,18 @@ def headway() -> None:
     """A web crawler that meets its deadlines inside its bandwidth."""
 
 
+def _explained(problem: Exception) -> HeadwayError:
+    """What nobody has foreseen, in one line; or which extra is not installed."""
+    package = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
+    if package in _EXTRAS:
+        command = f"pip install 'headway[{_EXTRAS[package]}]'"
+        return HeadwayError(f"this needs the package {package}; install it with: {command}")
+    return HeadwayError(
+        f"a bug in headway: {type(problem).__name__}: {problem}; "
+        "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
+    )
+
+
 def main(args: list[str] | None = None) -> NoReturn:
     """Run a command and exit with headway's codes, with one clear line instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
@@ -114,10 +142,5 @@ def main(args: list[str] | None = None) -> NoReturn:
     except Exception as problem:
         if os.environ.get("HEADWAY_TRACEBACK"):
             raise
-        code = Log().problem(
-            HeadwayError(
-                f"a bug in headway: {type(problem).__name__}: {problem}; "
-                "run the command again with HEADWAY_TRACEBACK=1 in the environment to see where"
-            )
-        )
+        code = Log().problem(_explained(problem))
     sys.exit(code or 0)
