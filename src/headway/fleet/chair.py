@@ -98,8 +98,8 @@ class Chair:
         row = connection.execute(f"SELECT {sql.NOW}").fetchone()
         assert row is not None
         collectors = [
-            Standing(number, from_text(label), held, _report(report), taken)
-            for number, label, taken, report, held in connection.execute(sql.COLLECTORS).fetchall()
+            Standing(number, from_text(label), _report(report), taken, coming=coming, leaving=leaving)
+            for number, label, taken, report, coming, leaving in connection.execute(sql.COLLECTORS).fetchall()
         ]
         ids = [site for (site,) in connection.execute(sql.UNHELD, (_SITES_A_ROUND,)).fetchall()]
         near: dict[int, dict[str, float]] = {}
@@ -126,4 +126,4 @@ def _report(packed: bytes) -> Report:
     return msgspec.msgpack.decode(packed, type=Report) if packed else Report()
 
 
-ROUND_EVERY_S = Seconds(0.5)
+ROUND_EVERY_S = Seconds(0.25)

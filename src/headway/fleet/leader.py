@@ -28,9 +28,12 @@ class Standing(msgspec.Struct, frozen=True):
 
     number: int
     label: str
-    held: int
     report: Report
     taken_share: int
+    coming: int = 0
+    """Sites given to it that it has not taken up yet."""
+    leaving: int = 0
+    """Sites asked back that it has not given back yet."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -60,21 +63,14 @@ class Leader:
         self._allocator = make_allocator()
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
-        members = [Member(each.number, each.label, len(each.report.active)) for each in fleet.collectors]
-        newcomers = {each.number: each.held for each in fleet.collectors if not each.report.active}
-        # Who has been given sites and has not reported them yet is as busy as if it had.
         members = [
-            msgspec.structs.replace(member, load=newcomers[member.number])
-            if newcomers.get(member.number)
-            else member
-            for member in members
+            Member(each.number, each.label, len(each.report.active) + each.coming)
+            for each in fleet.collectors
         ]
         assigned = assign(fleet.unheld, members)
-        return Orders(
-            self._shares(now, fleet),
-            assigned,
-            {} if assigned else self._moves(fleet, members),
-        )
+        # While sites are on their way it is not clear yet who will have too few.
+        is_settled = not assigned and not any(each.coming or each.leaving for each in fleet.collectors)
+        return Orders(self._shares(now, fleet), assigned, self._moves(fleet, members) if is_settled else {})
 
     def bound_at(self, now: Instant) -> float:
         """The least that holds while a share lasts that is handed out now."""

@@ -33,6 +33,8 @@ from headway.units import BytesPerSecond, Instant
 T = TypeVar("T")
 
 BEAT_EVERY_S = 0.5
+QUICK_BEAT_S = 0.15
+"""While we have nothing to do, or somebody waits for what we have."""
 _AGAIN_S = 0.2
 _MARGIN_S = 0.5
 """Before the lease ends: what is abandoned must have stopped by then."""
@@ -85,7 +87,8 @@ class Session:
         self._lease_timer: asyncio.TimerHandle | None = None
         self._share_timer: asyncio.TimerHandle | None = None
         self._share_number = 0
-        self._leaving: dict[Site, None] = {}
+        self._leaving: dict[Site, int | None] = {}
+        """Sites asked back; with the parcel that has the last of each, once it is quiet."""
         self._end: End | None = None
 
     # -- live.driver.Journal ----------------------------------------------------------------------------
@@ -223,7 +226,9 @@ class Session:
             self._lease_until(asked_at + news.lease_s)
             self._hear(asked_at, news)
             await self._give_back()
-            await asyncio.sleep(max(0.0, asked_at + BEAT_EVERY_S - loop.time()))
+            is_waiting = self._leaving or not self.crawl.frontier.waiting
+            pause_s = QUICK_BEAT_S if is_waiting else BEAT_EVERY_S
+            await asyncio.sleep(max(0.0, asked_at + pause_s - loop.time()))
 
     def _report(self) -> Report:
         crawl = self.crawl
@@ -249,7 +254,7 @@ class Session:
             self._driver.tell(Found(news.mail))
         back = [site for site in news.asked_back if site not in self._leaving]
         if back:
-            self._leaving.update(dict.fromkeys(back))
+            self._leaving.update(dict.fromkeys(back, None))
             self._driver.tell(SitesLeft(tuple(back)))
         if news.is_over and self._end is None:
             self._end = End.OVER
@@ -273,17 +278,24 @@ class Session:
         """Sites that are quiet, once everything that came of them is committed."""
         crawl = self.crawl
         assert crawl.holdings is not None
-        busy = [site for site in self._leaving if not crawl.holdings.is_quiet(site)]
+        next_parcel = self._packed + self._driver.has_unsaved
+        busy = []
+        for site, parcel in self._leaving.items():
+            if not crawl.holdings.is_quiet(site):
+                busy.append(site)
+            elif parcel is None:
+                self._leaving[site] = next_parcel
         if busy:
             self._driver.tell(SitesLeft(tuple(busy)))
-        quiet = [site for site in self._leaving if crawl.holdings.is_quiet(site)]
-        if not quiet or self._driver.has_unsaved or self._committed < self._packed:
-            return
-        for site in quiet:
-            del self._leaving[site]
-        await asyncio.get_running_loop().run_in_executor(
-            self._commits, self._until_done, self._coordinator.give_back, quiet
-        )
+        ready = [
+            site for site, parcel in self._leaving.items() if parcel is not None and parcel <= self._committed
+        ]
+        if ready:
+            for site in ready:
+                del self._leaving[site]
+            await asyncio.get_running_loop().run_in_executor(
+                self._commits, self._until_done, self._coordinator.give_back, ready
+            )
 
     # -- what we may do, until when ---------------------------------------------------------------------
 

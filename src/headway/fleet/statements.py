@@ -56,7 +56,9 @@ FREE_DEAD = """
         soiled_until = CASE WHEN is_taken THEN collector.until_at ELSE soiled_until END
     FROM collector WHERE collector.id = holding.collector_id AND collector.is_gone"""
 COLLECTORS = f"""
-    SELECT id, label, taken_share, report, (SELECT count(*) FROM holding WHERE collector_id = collector.id)
+    SELECT id, label, taken_share, report,
+        (SELECT count(*) FROM holding WHERE collector_id = collector.id AND NOT is_taken),
+        (SELECT count(*) FROM holding WHERE collector_id = collector.id AND is_asked_back)
     FROM collector WHERE NOT is_gone AND until_at > {NOW} ORDER BY id"""  # noqa: S608
 DROP_OLD_SHARES = f"DELETE FROM share WHERE until_at <= {NOW}"  # noqa: S608
 SHARES = f"""
