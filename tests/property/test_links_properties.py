@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from headway.model.outcome import Kind
 from headway.parse.document import parse
-from headway.parse.links import Markup, interpret, read, tree_elements
+from headway.parse.links import Markup, interpret, read
 from headway.parse.scanner import scan
 from headway.parse.url import page_of
 from headway.ports import Response
+from headway.testing.tree_reader import tree_elements
 from headway.units import Instant, Seconds
 
 VALUES = st.sampled_from(

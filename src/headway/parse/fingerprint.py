@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from rensa import RMinHash  # type: ignore[import-untyped]
-from selectolax.lexbor import LexborHTMLParser
 
 BITS = 64
 NO_FINGERPRINT = 0
@@ -25,21 +24,16 @@ _FEW_WORDS = 100
 _PICTURES = tuple(
     re.compile(rf"""<{tag}\b[^<>]*?\b(?:src|SRC)\s*=\s*["']?([^"'\s<>]++)""") for tag in ("img", "IMG")
 )
-_TAG = re.compile(r"<[^<>]*+>")
+# Finding what stands between tags takes half the time of replacing them.
+_VISIBLE = re.compile(r">\s*+([^<\s][^<]*+)")
 _SEED = 1
 _SIGN = 1 << (BITS - 1)
 
 
-def of_tree(tree: LexborHTMLParser, text: str) -> int:
-    """The fingerprint of a page of which the tree is there already."""
-    body = tree.body
-    return _of_page(body.text(separator=" ").split(), text) if body is not None else NO_FINGERPRINT
-
-
 def of_text(text: str) -> int:
-    """The fingerprint of a page that is too long for a tree: that of its beginning."""
+    """The fingerprint of a page, or of the beginning of a long one."""
     beginning = text[:LONGEST_READ]
-    return _of_page(_TAG.sub(" ", beginning).split(), beginning)
+    return _of_page(" ".join(_VISIBLE.findall(beginning)).split(), beginning)
 
 
 def _of_page(words: list[str], text: str) -> int:

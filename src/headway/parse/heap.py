@@ -1,7 +1,7 @@
 """Keeping the C heap between pages.
 
-Every page's tree is built and freed. By default glibc gives the freed memory back to the system each time
-and has it zeroed again for the next page: 25 page faults, and about as much time as parsing itself.
+Every page's bytes and text are made and freed. By default glibc gives freed memory of some size back to the
+system each time, and has it zeroed again for the next page: a page fault for every 4 KB of it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
-"""What an HTML page says: where it leads, what it asks of robots, its title.
-
-Lexbor builds the tree of a page of ordinary length; a long one, on which its time may grow with the square
-of the nesting or of a tag's attributes, is read by the linear scanner instead. Both give the same elements.
-"""
+"""What an HTML page says: where it leads, what it asks of robots, its title."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser
 
 from headway.parse import fingerprint
 from headway.parse.directives import NOTHING_ASKED, Directives, of_meta
 from headway.parse.headers import media_type_of
 from headway.parse.scanner import Element, scan
-
-LONGEST_FOR_TREE = 32_768
-"""Characters. The worst page of this length that we could make up keeps lexbor busy for about 0.1 s."""
 
 LEADING_RELS = frozenset(
     {"alternate", "author", "bookmark", "canonical", "child", "contents", "copyright", "end", "first", "help"}
@@ -31,7 +24,7 @@ pingback, EditURI) or another spelling of the same page (shortlink, amphtml)."""
 
 _PAGE_TYPES = frozenset({"", "text/html", "application/xhtml+xml", "application/pdf", "text/plain"})
 _FEED_TYPES = frozenset({"application/rss+xml", "application/atom+xml"})
-_SELECTOR = "a,area,base,frame,iframe,link,meta,title"
+_LONGEST_REMEMBERED = 100
 _REFRESH = re.compile(
     r"\s*(?:\d+(?:\.[\d.]*)?|\.[\d.]*)\s*[;,\s]\s*(?:url\s*=\s*)?(.*)", re.IGNORECASE | re.DOTALL
 )
@@ -54,22 +47,10 @@ class Markup(msgspec.Struct):
 
 def read(text: str, product_token: str, *, takes_fingerprint: bool = False) -> Markup:
     """Read a page's markup. Never raises, and takes time in proportion to the length of the page."""
-    tree = LexborHTMLParser(text) if len(text) <= LONGEST_FOR_TREE else None
-    markup = interpret(scan(text) if tree is None else _elements(tree), product_token)
+    markup = interpret(scan(text), product_token)
     if takes_fingerprint and not markup.moves_on:
-        markup.fingerprint = fingerprint.of_text(text) if tree is None else fingerprint.of_tree(tree, text)
+        markup.fingerprint = fingerprint.of_text(text)
     return markup
-
-
-def tree_elements(text: str) -> Iterator[Element]:
-    """The same as `scanner.scan` gives, by way of a tree."""
-    return _elements(LexborHTMLParser(text))
-
-
-def _elements(tree: LexborHTMLParser) -> Iterator[Element]:
-    for node in tree.css(_SELECTOR):
-        name = node.tag or ""
-        yield name, {"text": node.text()} if name == "title" else node.attributes
 
 
 def interpret(elements: Iterable[Element], product_token: str) -> Markup:
@@ -77,9 +58,9 @@ def interpret(elements: Iterable[Element], product_token: str) -> Markup:
     links = markup.links
     has_title = False
     for name, attributes in elements:
-        if name in {"a", "area"}:
+        if name == "a" or name == "area":  # noqa: PLR1714  the first is nearly always it
             if href := attributes.get("href"):
-                links.append((href, "nofollow" in (attributes.get("rel") or "").lower()))
+                links.append((href, "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower()))
         elif name in {"frame", "iframe"}:
             if src := attributes.get("src"):
                 links.append((src, False))
@@ -99,14 +80,24 @@ def _read_link(markup: Markup, attributes: Mapping[str, str | None]) -> None:
     href = attributes.get("href")
     if not href:
         return
-    rels = frozenset((attributes.get("rel") or "").lower().split())
-    if "canonical" in rels:
+    rel, media_type = attributes.get("rel") or "", attributes.get("type") or ""
+    judge = _judge if len(rel) + len(media_type) <= _LONGEST_REMEMBERED else _judge.__wrapped__
+    is_canonical, leads, is_feed, nofollow = judge(rel, media_type)
+    if is_canonical:
         markup.canonical = markup.canonical or href
-    media_type = media_type_of(attributes.get("type") or "")
-    if leads_to_a_page(rels, media_type):
-        markup.links.append((href, "nofollow" in rels))
-    elif media_type in _FEED_TYPES and "alternate" in rels:
+    if leads:
+        markup.links.append((href, nofollow))
+    elif is_feed:
         markup.feeds.append(href)
+
+
+@lru_cache(maxsize=512)
+def _judge(rel: str, content_type: str) -> tuple[bool, bool, bool, bool]:
+    """What a LINK element with these attributes is: canonical, a link, a feed, one not to be followed."""
+    rels = frozenset(rel.lower().split())
+    media_type = media_type_of(content_type)
+    is_feed = media_type in _FEED_TYPES and "alternate" in rels
+    return "canonical" in rels, leads_to_a_page(rels, media_type), is_feed, "nofollow" in rels
 
 
 def leads_to_a_page(rels: frozenset[str], media_type: str) -> bool:
