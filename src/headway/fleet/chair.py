@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _SILENCE_MS = 4000
 _SITES_A_ROUND = 5000
-_SAMPLE_EVERY_S = 1.0
 
 
 class Chair:
@@ -34,7 +33,6 @@ class Chair:
         self._leader = leader
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_mine = False
-        self._sampled_at = Instant(0.0)
 
     def round(self) -> bool:
         """Lead if nobody else does. True if this was our round."""
@@ -74,9 +72,9 @@ class Chair:
             connection.execute(sql.FREE_DEAD)
         connection.execute(sql.END)
         now, fleet = self._look(connection)
-        if now >= self._sampled_at + _SAMPLE_EVERY_S:
-            self._sampled_at = now
-            connection.execute(sql.ADD_SAMPLE, (now, self._leader.bound_at(now)))
+        self._leader.usage.note(connection.execute(sql.RECEIVED).fetchall())
+        for second, received in self._leader.usage.sums(now):
+            connection.execute(sql.ADD_SAMPLE, (second, received, self._leader.bound_at(now)))
         orders = self._leader.decide(now, fleet)
         if orders.shares:
             connection.execute(

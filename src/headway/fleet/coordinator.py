@@ -34,8 +34,9 @@ class Report(msgspec.Struct, frozen=True):
     """What these sites could use of the link, when it is bounded or there are deadlines."""
     round_trips_s: tuple[tuple[Site, float], ...] = ()
     """Measured since the last report."""
+    second: int = 0
     received_bytes: int = 0
-    """All that has crossed its link since it joined."""
+    """All that had crossed its link at this whole second of the shared clock, since it joined."""
     taken_share: int = 0
     """The newest share that it keeps to."""
 

@@ -13,7 +13,8 @@ import msgspec
 from headway.crawl.steward import capacity_ahead
 from headway.fleet.assignment import Member, Unheld, ask_back, assign, much_nearer
 from headway.fleet.coordinator import Report
-from headway.fleet.shares import Share, hand_out, reserved
+from headway.fleet.shares import Share, hand_out, lend, reserved
+from headway.fleet.usage import Usage
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.timetable import Timetable
@@ -21,6 +22,13 @@ from headway.units import Instant, Seconds
 
 SHARE_S = Seconds(4.0)
 _HORIZON_S = Seconds(14 * 86400.0)
+_SATURATED = 0.8
+"""Who uses so much of its share may have use for more."""
+_SMALL = 0.2
+"""Of a share below this part of the bound the use says little."""
+_HEADROOM = 1.3
+_HEADROOM_LEAST = 0.7
+"""A share that is not used shrinks by no more than this in a round: a pause is not the end."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -61,6 +69,8 @@ class Leader:
     def __init__(self, timetable: Timetable, make_allocator: Callable[[], Allocator]) -> None:
         self._timetable = timetable
         self._allocator = make_allocator()
+        self._given: dict[int, float] = {}
+        self.usage = Usage()
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
         members = [
@@ -82,6 +92,7 @@ class Leader:
         until_at = Instant(now + SHARE_S)
         held = reserved(now, fleet.shares, fleet.taken)
         given = hand_out(bound, held, self._wishes(now, bound, fleet.collectors))
+        self._given = {collector: float(rate) for collector, rate in given.items()}
         return [Share(collector, rate, until_at) for collector, rate in given.items()]
 
     def _wishes(self, now: Instant, bound: float, collectors: Sequence[Standing]) -> dict[int, float]:
@@ -92,10 +103,19 @@ class Leader:
         segments = self._timetable.segments(now, _HORIZON_S)
         capacity = capacity_ahead(segments)
         rates = self._allocator.decide(now, demands, capacity).rates
-        return {
+        planned = {
             each.number: math.fsum(rates.get(demand.site, 0.0) for demand in each.report.demands)
             for each in collectors
         }
+        return lend(bound, planned, {each.number: self._most_of(each, bound) for each in collectors})
+
+    def _most_of(self, each: Standing, bound: float) -> float:
+        """What a collector can use: all that its sites can give, unless it does not use what it has."""
+        able = math.fsum(demand.cap_bytes_per_s for demand in each.report.demands)
+        used, had = self.usage.rate_bytes_per_s(each.number), self._given.get(each.number)
+        if used is None or had is None or used > _SATURATED * had or had < _SMALL * bound:
+            return able
+        return min(able, max(_HEADROOM * used, _HEADROOM_LEAST * had))
 
     def _moves(self, fleet: Fleet, members: Sequence[Member]) -> dict[int, list[Site]]:
         """Sites to be given back: for who has too little to do, and for who is much nearer."""

@@ -74,7 +74,15 @@ class PostgresCoordinator:
             with connection.pipeline():
                 questions = [
                     connection.execute(
-                        sql.RENEW, (self._lease_s, report.taken_share, packed, report.received_bytes, me)
+                        sql.RENEW,
+                        (
+                            self._lease_s,
+                            report.taken_share,
+                            packed,
+                            report.second,
+                            report.received_bytes,
+                            me,
+                        ),
                     ),
                     connection.execute(sql.NEWEST_SHARE, (me,)),
                     connection.execute(sql.NOT_TAKEN, (me, _SITES_AT_ONCE)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -90,6 +91,8 @@ class Session:
         self._leaving: dict[Site, int | None] = {}
         """Sites asked back; with the parcel that has the last of each, once it is quiet."""
         self._end: End | None = None
+        self._at_second = (0, 0)
+        self._second_timer: asyncio.TimerHandle | None = None
 
     # -- live.driver.Journal ----------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class Session:
         try:
             return await self._run()
         finally:
-            for timer in (self._lease_timer, self._share_timer):
+            for timer in (self._lease_timer, self._share_timer, self._second_timer):
                 if timer is not None:
                     timer.cancel()
             self._beats.shutdown(wait=False, cancel_futures=True)
@@ -140,6 +143,7 @@ class Session:
         joined = await loop.run_in_executor(self._beats, self._coordinator.join)
         self._clock.follow(joined.now)
         self._lease_until(asked_at + joined.lease_s)
+        self._read_meter()
         opening = [CapacityChanged(BytesPerSecond(0.0))] if self._is_bounded else []
         beating = loop.create_task(self._beat())
         committing = loop.create_task(self._commit())
@@ -241,7 +245,7 @@ class Session:
             tuple(site for site in active if site not in self._leaving),
             demands,
             tuple(self._round_trips()),
-            self._received_bytes(),
+            *self._at_second,
             self._share_number,
         )
 
@@ -259,6 +263,13 @@ class Session:
         if news.is_over and self._end is None:
             self._end = End.OVER
             self._driver.drain()
+
+    def _read_meter(self) -> None:
+        """At every whole second of the shared clock, so that the readings of all can be added up."""
+        now = self._clock.now()
+        self._at_second = (round(now), self._received_bytes())
+        until_next_s = math.floor(now + 0.5) + 1 - now
+        self._second_timer = asyncio.get_running_loop().call_later(until_next_s, self._read_meter)
 
     def _taken(self, taken: Taken) -> SitesTaken:
         now = self._clock.now()

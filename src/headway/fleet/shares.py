@@ -14,7 +14,7 @@ import msgspec
 
 from headway.units import BytesPerSecond, Instant
 
-_LEAST_PART = 0.02
+_LEAST_PART = 0.1
 """Of an equal share: also who has nothing to do yet must be able to begin."""
 
 
@@ -63,6 +63,20 @@ def hand_out(
         )
         for collector, target in targets.items()
     }
+
+
+def lend(
+    bound_bytes_per_s: float, planned: Mapping[int, float], most: Mapping[int, float]
+) -> dict[int, float]:
+    """What is planned for one who cannot use it goes to those who can, as far as each still could."""
+    wishes = {collector: min(rate, most[collector]) for collector, rate in planned.items()}
+    left = bound_bytes_per_s - math.fsum(wishes.values())
+    could = {collector: most[collector] - wish for collector, wish in wishes.items()}
+    whole = math.fsum(could.values())
+    if left <= 0 or not whole or not math.isfinite(whole):
+        return wishes
+    part = min(1.0, left / whole)
+    return {collector: wish + part * could[collector] for collector, wish in wishes.items()}
 
 
 def _targets(bound_bytes_per_s: float, wishes: Mapping[int, float]) -> dict[int, float]:

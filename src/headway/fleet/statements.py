@@ -10,7 +10,8 @@ JOIN = f"""
 OTHER_VERSIONS = f"""
     SELECT DISTINCT version FROM collector WHERE NOT is_gone AND until_at > {NOW} AND version <> %s"""  # noqa: S608
 RENEW = f"""
-    UPDATE collector SET until_at = {NOW} + %s, taken_share = %s, report = %s, received_bytes = %s
+    UPDATE collector SET until_at = {NOW} + %s, taken_share = %s, report = %s, second = %s,
+        received_bytes = %s
     WHERE id = %s AND NOT is_gone AND until_at > {NOW} RETURNING until_at - {NOW}"""  # noqa: S608
 FENCE = f"""
     UPDATE collector SET last_batch = %s
@@ -82,7 +83,6 @@ ASK_BACK = """
 END = f"""
     UPDATE crawl SET ended_at = {NOW}
     WHERE ended_at IS NULL AND NOT EXISTS (SELECT FROM waiting) RETURNING ended_at"""  # noqa: S608
-ADD_SAMPLE = """
-    INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s)
-    SELECT %s, coalesce(sum(received_bytes), 0), %s FROM collector"""
+RECEIVED = "SELECT id, second, received_bytes FROM collector"
+ADD_SAMPLE = "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s) VALUES (%s, %s, %s)"
 BEGIN_AGAIN = "UPDATE crawl SET ended_at = NULL"

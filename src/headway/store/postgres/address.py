@@ -100,7 +100,7 @@ class Address(msgspec.Struct, frozen=True):
 
     def explain(self, error: psycopg.Error) -> StoreError:
         state = error.sqlstate or ""
-        first_line = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         advice = next((text for prefix, text in _ADVICE.items() if state.startswith(prefix)), "")
         if not advice:
             is_lost = isinstance(error, _driver().OperationalError)

@@ -42,6 +42,7 @@ CREATE TABLE collector (
     is_leaving boolean NOT NULL DEFAULT false,
     last_batch bigint NOT NULL DEFAULT 0,
     taken_share bigint NOT NULL DEFAULT 0,
+    second bigint NOT NULL DEFAULT 0,
     received_bytes bigint NOT NULL DEFAULT 0,
     report bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
