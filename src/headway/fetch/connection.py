@@ -65,6 +65,12 @@ class Connection(asyncio.BufferedProtocol):
         """How long nothing has come over it."""
         return self._loop.time() - self._last_arrival_at
 
+    def silent_s(self) -> float:
+        """How long the server has kept us waiting; 0 while nothing is asked, or it is we who wait."""
+        if self._reader is None or self._held_since is not None:
+            return 0.0
+        return self.idle_s()
+
     @property
     def reusable(self) -> bool:
         return not self._lost and self._reader is None

@@ -85,6 +85,10 @@ class Pacer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._adopt(capacity_bytes_per_s)
 
+    @property
+    def capacity_bytes_per_s(self) -> float:
+        return self._capacity
+
     def set_capacity(self, capacity_bytes_per_s: float) -> None:
         self._adopt(capacity_bytes_per_s)
         if self._grants is not None:
@@ -107,10 +111,13 @@ class Pacer:
         return book
 
     def buffer_bytes(self, site: Site) -> int:
-        """The receive buffer with which the site can have its share, or the rate that it is lent."""
+        """The receive buffer with which the site can have its share, or the rate that it is lent.
+
+        Where several connections of the site are at work, each has its part of that.
+        """
         book = self.book(site)
         grants = self._running()
-        share = grants.share_bytes_per_s(site)
+        share = grants.share_bytes_per_s(site) / max(1, self._inside.get(site, 0))
         smoothed = book.share_bytes_per_s
         if grants.claim_bytes_per_s(site):
             smoothed = share
@@ -121,6 +128,10 @@ class Pacer:
         growth = _GROWTH_WHEN_FREE if book.at_once > 0.5 else _GROWTH_WHEN_BUSY
         rate = min(max(smoothed, growth * book.rate_bytes_per_s), self._capacity)
         return buffer_for(1.25 * rate * book.round_trip_s + self.chunk_bytes)
+
+    def share_bytes_per_s(self, site: Site) -> float:
+        """What the site gets when all that are at work want more than there is."""
+        return self._running().share_bytes_per_s(site)
 
     def enter(self, now: float, site: Site) -> None:
         """The site shares the link from now on."""

@@ -22,6 +22,7 @@ from headway.fetch.settings import Limits, Timeouts
 from headway.fetch.target import TargetError
 from headway.model.outcome import Kind
 from headway.scrapy.exchange import Answered, Asked, Place, message, place_of, split_url
+from headway.scrapy.gate import Gate, Pass
 
 _CLOSED = "the spider was closed"
 _STALE_AFTER_S = 0.5
@@ -48,6 +49,7 @@ class SpiderFetcher:
         self._context = context
         self._allow_private = allow_private
         self._resolver = Resolver(lookup)
+        self._gate = Gate(pacer)
         self._dialers: dict[Way, Dialer] = {}
         self._idle: dict[Lane, list[Connection]] = {}
         self._open: set[Connection] = set()
@@ -56,8 +58,6 @@ class SpiderFetcher:
 
     async def fetch(self, asked: Asked, make_reader: Callable[[], ResponseReader]) -> Answered:
         """Never raises but for cancellation; a reader is made for each try."""
-        loop = asyncio.get_running_loop()
-        started_at = loop.time()
         try:
             beginning, path = split_url(asked.url)
             place = place_of(beginning)
@@ -65,6 +65,25 @@ class SpiderFetcher:
         except (TargetError, HeadError) as error:
             return Answered(Kind.PROTOCOL, str(error), make_reader())
         lane = (place, (asked.proxy, asked.timeout_s, asked.bind_to))
+        asked_at = asyncio.get_running_loop().time()
+        leave = await self._gate.enter(place.site)
+        try:
+            return await self._fetch(asked, request, lane, make_reader, leave=leave, asked_at=asked_at)
+        finally:
+            self._gate.leave(leave)
+
+    async def _fetch(
+        self,
+        asked: Asked,
+        request: bytes,
+        lane: Lane,
+        make_reader: Callable[[], ResponseReader],
+        *,
+        leave: Pass,
+        asked_at: float,
+    ) -> Answered:
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
         connection = self._take_idle(lane, is_fresh=not asked.may_be_repeated)
         wire_bytes = 0
         while True:
@@ -77,13 +96,9 @@ class SpiderFetcher:
                 try:
                     connection = await self._open_connection(lane)
                 except DialError as error:
-                    return Answered(
-                        error.kind,
-                        error.detail,
-                        reader,
-                        duration_s=loop.time() - started_at,
-                        peer=error.peer,
-                    )
+                    lasted_s = loop.time() - started_at
+                    return Answered(error.kind, error.detail, reader, duration_s=lasted_s, peer=error.peer)
+            leave.talk = connection
             is_sent = await connection.exchange(request, reader, started_at)
             wire_bytes += connection.wire_bytes()
             is_stale = may_be_stale or (is_used and not is_sent)
@@ -98,7 +113,7 @@ class SpiderFetcher:
                 reader,
                 wire_bytes,
                 loop.time() - started_at - connection.waited_s,
-                connection.waited_s,
+                started_at - asked_at + connection.waited_s,
                 connection.held_s,
                 connection.peer,
                 connection.tls_session,
@@ -113,6 +128,7 @@ class SpiderFetcher:
         for connection in connections:
             connection.cancel(_CLOSED)
         self._idle.clear()
+        self._gate.close()
         await self._resolver.aclose()
         await asyncio.gather(*(connection.closed for connection in connections))
 
