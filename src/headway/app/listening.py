@@ -1,5 +1,5 @@
-"""Listening to a proxy beside a crawl. While another process crawls, it fetches what we spool; while none does,
-the crawl rests here, and the announced pages are fetched by us."""
+"""Listening to a proxy beside a crawl. While another process crawls, it fetches what we spool; while none
+does, the crawl rests here, and the announced pages are fetched by us."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Listening:
         job: Job,
         folder: Path,
         places: Sequence[Place],
+        *,
         settings: ProxySettings,
         privacy: PrivacyRules,
         on_second: Callable[[], None] | None = None,

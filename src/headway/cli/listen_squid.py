@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -47,16 +49,12 @@ access_log tcp://127.0.0.1:4801 logformat=headway on-error=drop
     "--listen",
     multiple=True,
     metavar="PLACE",
-    help="unix:PATH for the helper, udp:HOST:PORT for helper or log, tcp:HOST:PORT for the log, tail:PATH for "
-    "the log's file; repeatable.  [default: unix:RUN/announced/helper.sock]",
+    help="unix:PATH for the helper, udp:HOST:PORT for helper or log, tcp:HOST:PORT for the log, tail:PATH "
+    "for the log's file; repeatable.  [default: unix:RUN/announced/helper.sock]",
 )
 @click.option("--refresh-after", default="24 h", show_default=True, help="A younger copy is left alone.")
-@click.option(
-    "--delay", default="10 s", show_default=True, help="After an announcement: the proxy comes first."
-)
-@click.option(
-    "--interval", default="1 s", show_default=True, help="Between two requests for pages of a site."
-)
+@click.option("--delay", default="10 s", show_default=True, help="After an announcement, before we ask.")
+@click.option("--interval", default="1 s", show_default=True, help="Between two requests for a site.")
 @click.option("--max-connections", type=int, default=8, show_default=True, help="To the proxy.")
 @click.option("--bandwidth", metavar="RATE", help="The most to take from the proxy, such as 2Mbit/s.")
 @click.option("--queries", is_flag=True, help="URLs with a query, too, unless a parameter looks private.")
@@ -104,9 +102,9 @@ def listen_squid_command(
         None if bandwidth is None else checks.rate(bandwidth),
     )
     patterns = "|".join([PRIVATE_PARAMETERS, *private_parameter])
-    listening = asyncio.run(
-        _listen(job, run, places, settings, PrivacyRules(queries, patterns, job.scope.max_url_length), log)
-    )
+    privacy = PrivacyRules(queries, patterns, job.scope.max_url_length)
+    make = partial(Listening, job, run, places, settings=settings, privacy=privacy)
+    listening = asyncio.run(_listen(make, proxy, log))
     with results():
         result = listening.result()
         if as_json:
@@ -118,12 +116,9 @@ def listen_squid_command(
     return 0
 
 
-async def _listen(
-    job: Job, run: Path, places: list[Place], settings: ProxySettings, privacy: PrivacyRules, log: Log
-) -> Listening:
+async def _listen(make: Callable[..., Listening], proxy: str, log: Log) -> Listening:
     news = _News(log)
-    listening = Listening(job, run, places, settings, privacy, on_second=news.on_second)
-    news.listening = listening
+    listening = news.listening = make(on_second=news.on_second)
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -135,7 +130,7 @@ async def _listen(
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupt)
-    log.say("listening", f"listening for {settings.proxy.rpartition('@')[2]}; interrupt to end")
+    log.say("listening", f"listening, and fetching through {proxy.rpartition('@')[2]}; interrupt to end")
     await listening.listen()
     return listening
 
@@ -155,8 +150,8 @@ class _News:
             return
         result = self.listening.result()
         line = (
-            f"{result.announced} announced, {result.updates} updated, {result.new} new, {result.fresh} fresh, "
-            f"{sum(result.errors.values())} errors, {sum(result.lost.values())} lost"
+            f"{result.announced} announced, {result.updates} updated, {result.new} new, "
+            f"{result.fresh} fresh, {sum(result.errors.values())} errors, {sum(result.lost.values())} lost"
         )
         if line != self._last:
             self._last = line
