@@ -88,9 +88,15 @@ class LinkGraph:
         """Where each key stands among the known ones; -1 for one that does not."""
         if not len(self._known):
             return np.full(len(keys), -1, dtype=np.int64)
-        place = np.searchsorted(self._known, keys)
-        place[place == len(self._known)] = 0
-        return np.where(self._known[place] == keys, place, -1)
+        # In order the search walks through memory from front to back, which is several times quicker.
+        order = np.argsort(keys)
+        ascending = keys[order]
+        found = np.searchsorted(self._known, ascending)
+        found[found == len(self._known)] = 0
+        found[self._known[found] != ascending] = -1
+        place = np.empty_like(found)
+        place[order] = found
+        return place
 
 
 def _joined(parts: list[Any], kind: type[np.generic]) -> NDArray[Any]:

@@ -90,7 +90,7 @@ def _state(folder: Path, rows: Sequence[SiteSums], waiting: Mapping[int, int], s
         is_alive = onlooker.crawling_process() is not None
     finally:
         onlooker.close()
-    if is_alive and (not len(samples) or time.time() - samples[-1, 0] < _FRESH_S):
+    if is_alive and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S):
         return "running"
     return "stopped" if waiting or not rows or any(row.ended_at is None for row in rows) else "finished"
 
@@ -168,7 +168,7 @@ class _Reasons:
 
     def __init__(self, sums: RunSums, samples: Floats, log: LoggedDecisions, interval_s: float) -> None:
         self._sums = sums
-        self._samples = samples
+        self._use = _LinkUse(samples)
         self._log = log
         self._interval_s = interval_s
 
@@ -185,7 +185,7 @@ class _Reasons:
             around = Circumstances(
                 state,
                 seconds,
-                _use_between(self._samples, started_at + (site.start_s or 0.0), started_at + until_s),
+                self._use.between(started_at + (site.start_s or 0.0), started_at + until_s),
                 self._interval_s,
                 self._sums.site_troubles(row.number),
                 self._log.foreseen_s.get(site.site),
@@ -195,12 +195,23 @@ class _Reasons:
         return sorted(missed, key=lambda each: -(each.late_s if each.late_s is not None else math.inf))
 
 
-def _use_between(samples: Floats, from_at: float, until_at: float) -> float | None:
-    """How much of the bound was used in a length of time."""
-    inside = samples[(samples[:, 0] >= from_at - 1) & (samples[:, 0] <= until_at + 1)]
-    if len(inside) < 2 or not np.isfinite(inside[:, 2]).all():
-        return None
-    lengths, carried = np.diff(inside[:, 0]), np.diff(inside[:, 1])
-    good = (carried >= 0) & (lengths > 0)
-    allowed = (lengths * inside[1:, 2])[good].sum()
-    return float(carried[good].sum() / allowed) if allowed else None
+class _LinkUse:
+    """How much of the bound was used between two instants, from sums that are reckoned once."""
+
+    def __init__(self, samples: Floats) -> None:
+        self._at = samples[:, 0]
+        lengths, carried = np.diff(samples[:, 0]), np.diff(samples[:, 1])
+        good = (carried >= 0) & (lengths > 0)
+        self._carried = np.concatenate([[0.0], np.cumsum(np.where(good, carried, 0.0))])
+        self._allowed = np.concatenate([[0.0], np.cumsum(np.where(good, lengths * samples[1:, 2], 0.0))])
+
+    def between(self, from_at: float, until_at: float) -> float | None:
+        """None without a bound, or where nothing was measured."""
+        if len(self._at) < 2:
+            return None
+        first = max(0, int(np.searchsorted(self._at, from_at)) - 1)
+        last = min(len(self._at) - 1, int(np.searchsorted(self._at, until_at)))
+        allowed = self._allowed[last] - self._allowed[first]
+        if not (math.isfinite(allowed) and allowed > 0):
+            return None
+        return float((self._carried[last] - self._carried[first]) / allowed)

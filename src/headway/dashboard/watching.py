@@ -103,7 +103,7 @@ class Watching:
 
     def _state(self, now: float, last: SampleNow | None, rows: Sequence[SiteNow]) -> RunState:
         is_alive = self._onlooker.crawling_process() is not None
-        if is_alive and (last is None or now - last.at < _FRESH_S):
+        if is_alive and (last is None or abs(now - last.at) < _FRESH_S):
             return "paused" if last is not None and last.is_paused else "running"
         is_over = bool(rows) and all(row.ended_at is not None and not row.waiting for row in rows)
         return "finished" if is_over else "stopped"

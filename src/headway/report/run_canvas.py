@@ -80,6 +80,7 @@ def write_figure(draw: Draw, size: tuple[float, float], folder: Path, name: str)
     text = io.StringIO()
     with _drawn(draw, size) as figure:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # everything has found its place
         figure.savefig(folder / f"{name}.png", dpi=110)
     (folder / f"{name}.svg").write_text(text.getvalue(), encoding="utf-8")
     return for_the_page(text.getvalue(), name)
