@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from msgspec import structs
+
 from headway.app.clock import WallClock
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
@@ -99,9 +101,11 @@ class Parasite:
             return
         copy = self._find_copy(page)
         age_s = self._clock.now() - copy.fetched_at if copy is not None else 0.0
-        if copy is not None and copy.kind is not None and age_s < self._settings.refresh_after_s:
+        if copy is not None and copy.was_answered and age_s < self._settings.refresh_after_s:
             self.tally.fresh += 1
             return
+        if copy is not None and copy.was_answered:
+            page = structs.replace(page, depth=copy.depth)
         self._pending[page.key] = (place, copy)
         due_at = max(self._clock.now(), Instant(announced_at + self._settings.delay_s))
         self._driver.tell(Again((page,), due_at))
@@ -126,7 +130,7 @@ class Parasite:
         tally.quick += 0 < outcome.duration_s < _QUICK_S
         if not is_good:
             bump(tally.errors, str(outcome.kind))
-        elif copy is not None and copy.kind is not None:
+        elif copy is not None and copy.was_answered:
             tally.updates += 1
             tally.unchanged += outcome.kind is Kind.NOT_MODIFIED
         else:

@@ -24,7 +24,8 @@ KEEP_CONTENT = """
         FROM page AS old WHERE old.id = ?)
     WHERE id = ?"""
 _FIND_COPY = """
-    SELECT seen.place, state, kind, status, content_type, digest, fetched_at, etag, last_modified, history
+    SELECT seen.place, state, kind, status, content_type, digest, fetched_at, page.depth, etag,
+           last_modified, history
     FROM seen LEFT JOIN page ON page.id = seen.page_id LEFT JOIN sighting ON sighting.page_id = page.id
     WHERE seen.site_id = (SELECT id FROM site WHERE site = ?) AND seen.key = ?"""
 _HISTORIES = """
@@ -56,14 +57,23 @@ def find_copy(connection: sqlite3.Connection, page: Page) -> Copy | None:
     row = connection.execute(_FIND_COPY, (page.site, page.key)).fetchone()
     if row is None:
         return None
-    place, state, kind, status, content_type, digest, fetched_at, *rest = row
+    place, state, kind, status, content_type, digest, fetched_at, depth, *rest = row
     is_waiting = place is not None
     if state is None:
         return Copy(PageState.WAITING, None, 0, "", "", Instant(0.0), is_waiting=is_waiting)
     etag, last_modified, history = rest
     sighting = Sighting(etag or "", last_modified or "", history or b"")
-    fetched_at = Instant(fetched_at)
-    return Copy(PageState(state), Kind(kind), status, content_type, digest, fetched_at, sighting, is_waiting)
+    return Copy(
+        PageState(state),
+        Kind(kind),
+        status,
+        content_type,
+        digest,
+        Instant(fetched_at),
+        depth,
+        sighting,
+        is_waiting,
+    )
 
 
 def histories(connection: sqlite3.Connection) -> Iterator[tuple[Site, bytes]]:

@@ -117,6 +117,7 @@ class MemoryStore:
             outcome.content_type,
             outcome.digest,
             Instant(rows.fetched_at(saving, None)),
+            saving.page.depth,
             saving.sighting or NO_SIGHTING,
             page.key in self._waiting,
         )
