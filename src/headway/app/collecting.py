@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headway.app.building import (
-    build_collector,
-    build_fetcher,
-    build_machine,
-    build_politeness,
-    waiting_order,
-)
+from headway.app.building import build_machine, waiting_order
 from headway.app.crawling import Meter, without_password
+from headway.app.membership import build_session
 from headway.app.view import View, view_of
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, JobError, StoreError
 from headway.fetch.http import HttpFetcher
-from headway.fetch.robots import rules_from_text
 from headway.fleet import statements as sql
 from headway.fleet.chair import ROUND_EVERY_S, Chair
 from headway.fleet.clock import SharedClock
@@ -36,7 +30,6 @@ from headway.fleet.leader import Leader
 from headway.fleet.postgres import PostgresCoordinator
 from headway.fleet.session import End, Session
 from headway.model.command import SaveFound, SaveTasks
-from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.store.postgres.address import Address, is_passing
@@ -184,44 +177,16 @@ class CollectRun:
         return coordinator
 
     def _build(self, coordinator: PostgresCoordinator) -> Session:
-        job, clock = self._job, self._clock
-        fetcher = self._fetcher = build_fetcher(job, clock)
-        crawl = self._crawl = build_machine(job, is_part=True)
-        collector = build_collector(
-            job,
-            fetcher,
-            self._folder.archive,
-            self._folder.find_digest,
-            clock,
-            make_room=self._make_room,
-        )
-        return Session(
+        session, self._fetcher = build_session(
+            self._job,
             coordinator,
             self._folder,
-            clock,
-            crawl,
-            collector,
-            politeness=build_politeness(job),
-            is_bounded=job.is_bounded,
-            rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
-            received_bytes=fetcher.bytes_received,
-            round_trips=self._round_trips,
+            self._clock,
+            measures_round_trips=bool(self._label),
             on_decision=self._on_decision,
         )
-
-    async def _make_room(self) -> None:
-        assert self._session is not None
-        await self._session.make_room()
-
-    def _round_trips(self) -> Iterator[tuple[Site, float]]:
-        """Of the sites that we are connected to, where collectors of several places are told apart."""
-        if self._fetcher is None or self._session is None or not self._label:
-            return
-        by_peer = dict(self._fetcher.round_trips())
-        for site, book in self._session.crawl.ledger.books.items():
-            seconds = by_peer.get(book.server.partition(" ")[0])
-            if seconds is not None:
-                yield site, seconds
+        self._crawl = session.crawl
+        return session
 
     async def _lead(self) -> None:
         """Take part in the election, and lead when elected."""

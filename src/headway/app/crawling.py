@@ -66,7 +66,7 @@ class CrawlRun:
         self._orders = OrderWatch(folder)
         with ExitStack() as opened:
             opened.callback(self.folder.close)
-            _check_is_same_crawl(snapshot, job, folder)
+            check_is_same_crawl(snapshot, job, folder)
             recrawls = self.folder.store.has_rounds or job.revisiting is not None
             self.crawl = build_machine(
                 job,
@@ -82,7 +82,7 @@ class CrawlRun:
             self.folder.archive,
             self.folder.store.find_digest,
             self._clock,
-            on_page=on_page,
+            on_page=self._with_items(on_page),
             make_room=make_room,
             find_copy=self.folder.store.find_copy if recrawls else None,
         )
@@ -131,6 +131,21 @@ class CrawlRun:
             site_rates=self._meter.site_rates,
             capacity_bytes_per_s=self.crawl.bound.capacity_bytes_per_s,
         )
+
+    def _with_items(
+        self, on_page: Callable[[Collected], None] | None
+    ) -> Callable[[Collected], None] | None:
+        if not self._job.extractor():
+            return on_page
+
+        def collected(page: Collected) -> None:
+            if page.outcome.kind in {Kind.FETCHED, Kind.DUPLICATE}:
+                for item in page.items:
+                    self.folder.add_item(item)
+            if on_page is not None:
+                on_page(page)
+
+        return collected
 
     # -- start ------------------------------------------------------------------------------------------
 
@@ -262,7 +277,7 @@ def without_password(job: Job) -> dict[str, Any]:
     return tables
 
 
-def _check_is_same_crawl(snapshot: Snapshot | None, job: Job, folder: Path) -> None:
+def check_is_same_crawl(snapshot: Snapshot | None, job: Job, folder: Path) -> None:
     """A job may grow or shrink from run to run; with no site in common it is another one."""
     known = {task.site for task in snapshot.tasks} if snapshot is not None else set()
     if known and known.isdisjoint(wish.site for wish in job.sites):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -29,6 +29,9 @@ from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
 from headway.store.postgres.address import Address
 from headway.units import Instant, format_duration
+
+if TYPE_CHECKING:
+    from headway.app.processes import ProcessRun
 
 _DEFAULTS = CrawlTable()
 
@@ -92,6 +95,14 @@ _DEFAULTS = CrawlTable()
 )
 @click.option("--older-than", metavar="TIME", help="With --again: only pages whose copy is so old.")
 @click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Crawl with so many processes, each on sites of its own: for a machine with several cores.",
+)
+@click.option(
     "--store",
     metavar="URL",
     help="Keep the crawl on a PostgreSQL server, postgresql://user@host/database#name, where others can join "
@@ -106,6 +117,7 @@ def crawl_command(
     *,
     again: Path | None,
     older_than: str | None,
+    processes: int,
     store: str | None,
     as_json: bool,
     serve_at: tuple[str, int] | None,
@@ -142,7 +154,7 @@ def crawl_command(
         f"{len(job.sites)} sites, strategy {job.strategy}, into {out}",
         {"sites": len(job.sites), "strategy": job.strategy, "run": printable(str(out))},
     )
-    return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
+    return run_job(job, out, log, as_json=as_json, serve_at=serve_at, processes=processes)
 
 
 def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) -> Job:
@@ -215,12 +227,24 @@ def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def run_job(
-    job: Job, out: Path, log: Log, *, as_json: bool = False, serve_at: tuple[str, int] | None = None
+    job: Job,
+    out: Path,
+    log: Log,
+    *,
+    as_json: bool = False,
+    serve_at: tuple[str, int] | None = None,
+    processes: int = 1,
 ) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
     allow_many_files()
-    run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(tell, log))
+    run: CrawlRun | ProcessRun
+    if processes > 1:
+        from headway.app.processes import ProcessRun
+
+        run = ProcessRun(job, out, processes)
+    else:
+        run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(tell, log))
     _tell_of_earlier_runs(log, run)
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
         asyncio.run(_run(run, progress, log))
@@ -234,7 +258,7 @@ def run_job(
 
 
 
-def _tell_of_earlier_runs(log: Log, run: CrawlRun) -> None:
+def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
     snapshot = run.folder.snapshot
     if snapshot is None:
         return
@@ -259,7 +283,7 @@ def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
     return DEADLINES_MISSED if summary.missed else 0
 
 
-async def _run(run: CrawlRun, progress: Progress, log: Log) -> None:
+async def _run(run: CrawlRun | ProcessRun, progress: Progress, log: Log) -> None:
     drain_on_signals(run, log)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
 

@@ -25,6 +25,23 @@ class LeaseOver(HeadwayError):  # noqa: N818 - a fact of a fleet's life rather t
     not count; it may join anew."""
 
 
+class Lines(msgspec.Struct, frozen=True):
+    """What the logs of the run folder get, where somebody else writes them."""
+
+    pages: bytes = b""
+    log: bytes = b""
+    decisions: bytes = b""
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A batch with what must be committed beside it."""
+
+    batch: Sequence[Saving]
+    file_lengths: Mapping[str, int] = {}
+    notes: Notes = {}
+    lines: Lines = Lines()
+
+
 class Report(msgspec.Struct, frozen=True):
     """How a collector stands."""
 
@@ -34,6 +51,8 @@ class Report(msgspec.Struct, frozen=True):
     """What these sites could use of the link, when it is bounded or there are deadlines."""
     round_trips_s: tuple[tuple[Site, float], ...] = ()
     """Measured since the last report."""
+    waiting: int = 0
+    in_flight: int = 0
     second: int = 0
     received_bytes: int = 0
     """All that had crossed its link at this whole second of the shared clock, since it joined."""
@@ -76,6 +95,8 @@ class News(msgspec.Struct, frozen=True):
     """Pages of this collector's sites that others have found."""
     is_over: bool = False
     """Nothing waits anywhere: the crawl is done."""
+    is_sent_away: bool = False
+    """Whoever coordinates wants everybody to finish what is under way and leave."""
 
 
 class Coordinator(Protocol):
@@ -88,10 +109,8 @@ class Coordinator(Protocol):
 
     def beat(self, report: Report) -> News: ...
 
-    def commit(
-        self, number: int, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes
-    ) -> None:
-        """Batches are numbered from 1; one that was committed already is not committed again."""
+    def commit(self, number: int, parcel: Parcel) -> None:
+        """Parcels are numbered from 1; one that was committed already is not committed again."""
         ...
 
     def give_back(self, sites: Sequence[Site]) -> None:

@@ -12,16 +12,19 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from headway.crawl.decisions import Decision
 from headway.errors import StoreError
+from headway.fleet.coordinator import Lines, Parcel
 from headway.model.command import SaveSettled, Saving
 from headway.ports import Original
 from headway.store import rows
 from headway.store.appendlog import AppendLog
 from headway.store.batch import Notes
+from headway.store.capture import CaptureNote
 from headway.store.cutback import cut_back
 from headway.store.failures import clear_errors
 from headway.store.lines import log_line, page_line
@@ -40,20 +43,75 @@ class Mark(msgspec.Struct, frozen=True):
     token: str
 
 
-class Parcel(msgspec.Struct, frozen=True):
-    """A batch with what must be committed beside it."""
+class Folder(Protocol):
+    """Where a session puts what it fetches and decides."""
 
-    batch: Sequence[Saving]
-    file_lengths: Mapping[str, int]
-    notes: Notes
+    def pack(self, batch: Sequence[Saving]) -> Parcel:
+        """Everything of a batch written and flushed, ready to be committed."""
+        ...
+
+    def decide(self, decision: Decision) -> None: ...
+
+
+class Contents:
+    """What was archived lately. Copies are noticed within one collector, without asking anybody."""
+
+    def __init__(self) -> None:
+        self._originals: dict[str, Original] = {}
+
+    def find_digest(self, digest: str) -> Original | None:
+        return self._originals.get(digest)
+
+    def note(self, settled: SaveSettled, note: CaptureNote | None) -> None:
+        if rows.is_original(settled, note):
+            original = Original(settled.page.url, Instant(rows.fetched_at(settled, note)))
+            self._originals.setdefault(settled.outcome.digest, original)
+            if len(self._originals) > _DIGESTS_KEPT:
+                del self._originals[next(iter(self._originals))]
+
+
+class WorkerFolder:
+    """The run folder as a worker process has it: archive files are its own, logs are the office's."""
+
+    def __init__(self, path: Path) -> None:
+        self.archive = WarcArchive(path, payload_digest_of=lambda digest: None)
+        self.contents = Contents()
+        self._decisions: list[bytes] = []
+        self._encode = msgspec.json.Encoder().encode
+
+    def pack(self, batch: Sequence[Saving]) -> Parcel:
+        settled = [saving for saving in batch if isinstance(saving, SaveSettled)]
+        notes = self.archive.notes_of([saving.capture for saving in settled if saving.capture is not None])
+        pages: list[bytes] = []
+        log: list[bytes] = []
+        for saving in settled:
+            note = note_of(saving, notes)
+            page = page_line(saving, note)
+            if page is not None:
+                pages.append(self._encode(page))
+            line = log_line(saving, note)
+            if line is not None:
+                log.append(line.encode("utf-8", "replace"))
+            self.contents.note(saving, note)
+        decisions, self._decisions = self._decisions, []
+        parcel = Parcel(
+            batch, self.archive.flush(), notes, Lines(_joined(pages), _joined(log), _joined(decisions))
+        )
+        self.archive.forget_notes(notes)
+        return parcel
+
+    def decide(self, decision: Decision) -> None:
+        self._decisions.append(self._encode(decision))
+
+    def close(self) -> None:
+        self.archive.close()
 
 
 class CollectorFolder:
     def __init__(self, path: Path, mark: Mark) -> None:
         self.path = path
         self.mark = mark
-        self._originals: dict[str, Original] = {}
-        """What was archived here lately. Copies are noticed within one collector, without asking."""
+        self.contents = Contents()
         self.archive: WarcArchive
         self.pages: AppendLog
         self.log: AppendLog
@@ -87,7 +145,7 @@ class CollectorFolder:
     def open(self, committed_lengths: Mapping[str, int]) -> None:
         self.close()
         cut_back(self.path, committed_lengths, logs=(PAGES, LOG, DECISIONS))
-        self._originals.clear()
+        self.contents = Contents()
         with ExitStack() as opened:
             self.pages, self.log, self.decisions = (
                 AppendLog(self.path, name) for name in (PAGES, LOG, DECISIONS)
@@ -99,7 +157,6 @@ class CollectorFolder:
             self._open = opened.pop_all()
 
     def pack(self, batch: Sequence[Saving]) -> Parcel:
-        """Everything of a batch written and flushed, ready to be committed."""
         settled = [saving for saving in batch if isinstance(saving, SaveSettled)]
         notes = self.archive.notes_of([saving.capture for saving in settled if saving.capture is not None])
         for saving in settled:
@@ -112,25 +169,26 @@ class CollectorFolder:
     def decide(self, decision: Decision) -> None:
         self.decisions.append(decision)
 
-    def find_digest(self, digest: str) -> Original | None:
-        return self._originals.get(digest)
-
     def close(self) -> None:
         if self._open is not None:
             opened, self._open = self._open, None
             opened.close()
 
     def _append_lines(self, settled: SaveSettled, notes: Notes) -> None:
-        capture = settled.capture
-        note = None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
+        note = note_of(settled, notes)
         page = page_line(settled, note)
         if page is not None:
             self.pages.append(page)
         line = log_line(settled, note)
         if line is not None:
             self.log.append_text(line)
-        if rows.is_original(settled, note):
-            original = Original(settled.page.url, Instant(rows.fetched_at(settled, note)))
-            self._originals.setdefault(settled.outcome.digest, original)
-            if len(self._originals) > _DIGESTS_KEPT:
-                del self._originals[next(iter(self._originals))]
+        self.contents.note(settled, note)
+
+
+def note_of(settled: SaveSettled, notes: Notes) -> CaptureNote | None:
+    capture = settled.capture
+    return None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
+
+
+def _joined(lines: list[bytes]) -> bytes:
+    return b"".join([line + b"\n" for line in lines])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headway.errors import StoreError
 from headway.fleet import statements as sql
-from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Report, Taken
-from headway.model.command import Saving
+from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
 from headway.model.page import Page, PageKey, Site
 from headway.store import rows
-from headway.store.batch import Notes
 from headway.store.postgres.address import Address
 from headway.store.postgres.store import PostgresStore
 from headway.store.postgres.texts import from_text, to_text
@@ -109,10 +107,9 @@ class PostgresCoordinator:
             is_over=bool(is_over and is_over[0][0]),
         )
 
-    def commit(
-        self, number: int, batch: Sequence[Saving], file_lengths: Mapping[str, int], notes: Notes
-    ) -> None:
-        if self.store.commit(batch, file_lengths, notes, first=self._fence(number)):
+    def commit(self, number: int, parcel: Parcel) -> None:
+        fence = self._fence(number)
+        if self.store.commit(parcel.batch, parcel.file_lengths, parcel.notes, first=fence):
             return
         row = self.store.asked(lambda run: run.execute(sql.LAST_BATCH, (self._collector,)).fetchone())
         if row is None or row[0] < number:

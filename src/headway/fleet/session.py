@@ -18,8 +18,8 @@ from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.errors import StoreError
 from headway.fleet.clock import SharedClock
-from headway.fleet.coordinator import Coordinator, LeaseOver, News, NewShare, Report, Taken
-from headway.fleet.folder import CollectorFolder, Parcel
+from headway.fleet.coordinator import Coordinator, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.fleet.folder import Folder
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
 from headway.model.event import CapacityChanged, Found, Seeded, SitesLeft, SitesTaken
@@ -55,7 +55,7 @@ class Session:
     def __init__(
         self,
         coordinator: Coordinator,
-        folder: CollectorFolder,
+        folder: Folder,
         clock: SharedClock,
         crawl: Crawl,
         collector: Collector,
@@ -206,9 +206,7 @@ class Session:
                 self._until_done,
                 self._coordinator.commit,
                 number,
-                parcel.batch,
-                parcel.file_lengths,
-                parcel.notes,
+                parcel,
             )
             self._committed = number
             if self._parcels.qsize() < _PARCELS_WAITING:
@@ -245,6 +243,8 @@ class Session:
             tuple(site for site in active if site not in self._leaving),
             demands,
             tuple(self._round_trips()),
+            crawl.frontier.waiting,
+            crawl.in_flight,
             *self._at_second,
             self._share_number,
         )
@@ -260,6 +260,8 @@ class Session:
         if back:
             self._leaving.update(dict.fromkeys(back, None))
             self._driver.tell(SitesLeft(tuple(back)))
+        if news.is_sent_away:
+            self.leave()
         if news.is_over and self._end is None:
             self._end = End.OVER
             self._driver.drain()

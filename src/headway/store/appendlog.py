@@ -23,6 +23,11 @@ class AppendLog:
         """One JSON object as a line."""
         self._file.append(self._encoder.encode(value) + b"\n")
 
+    def append_lines(self, lines: bytes) -> None:
+        """Whole lines, as somebody else made them."""
+        if lines:
+            self._file.append(lines)
+
     def append_text(self, line: str) -> None:
         self._file.append(line.encode("utf-8", "replace") + b"\n")
 

@@ -32,6 +32,7 @@ from headway.units import Instant
 PAGES = "pages.jsonl"
 LOG = "crawl.log"
 DECISIONS = "decisions.jsonl"
+ITEMS = "items.jsonl"
 _FOLDERS = (ARCHIVE_FOLDER, "indexes", "report")
 
 
@@ -60,7 +61,14 @@ class RunFolder:
             self.decisions = AppendLog(path, DECISIONS)
             opened.pop_all()
         self.archive = WarcArchive(path, info=warc_info, payload_digest_of=store.payload_digest_of)
+        self._items: AppendLog | None = None
         self._is_closed = False
+
+    def add_item(self, item: object) -> None:
+        """A line of `items.jsonl`, which there is only where rules extract something."""
+        if self._items is None:
+            self._items = AppendLog(self.path, ITEMS)
+        self._items.append(item)
 
     @classmethod
     def open(
@@ -88,7 +96,7 @@ class RunFolder:
             snapshot = store.load(waiting_order.most_loaded if waiting_order is not None else None)
             if snapshot is None:
                 store.create(now, job)
-            cut_back(path, store.committed_lengths(), logs=(PAGES, LOG, DECISIONS))
+            cut_back(path, store.committed_lengths(), logs=(PAGES, LOG, DECISIONS, ITEMS))
             folder = cls(path, store, snapshot, warc_info or {})
             opened.pop_all()
         return folder
@@ -102,12 +110,35 @@ class RunFolder:
             for saving in settled:
                 self._append_lines(saving, notes)
             lengths = {log.name: log.flush() for log in (self.pages, self.log, self.decisions)}
+            if self._items is not None:
+                lengths[ITEMS] = self._items.flush()
             self.store.commit(batch, {**self.archive.flush(), **lengths}, notes)
         except BaseException:
             for log, length_bytes in lengths_before.items():
                 log.cut(length_bytes)
             raise
         self.archive.forget_notes(notes)
+
+    def save_parcel(
+        self,
+        batch: Sequence[Saving],
+        lines: tuple[bytes, bytes, bytes],
+        archive_lengths: Mapping[str, int],
+        notes: Notes,
+    ) -> None:
+        """A batch of a worker process, which has written its archive files itself and gives the lines of
+        pages, log and decisions."""
+        logs = (self.pages, self.log, self.decisions)
+        lengths_before = [log.length_bytes for log in logs]
+        try:
+            for log, text in zip(logs, lines, strict=True):
+                log.append_lines(text)
+            lengths = {log.name: log.flush() for log in logs}
+            self.store.commit(batch, {**archive_lengths, **lengths}, notes)
+        except BaseException:
+            for log, length_bytes in zip(logs, lengths_before, strict=True):
+                log.cut(length_bytes)
+            raise
 
     def write_index(self) -> Path:
         """Index what has been committed, for pywb and other replay tools."""
@@ -121,6 +152,8 @@ class RunFolder:
         with ExitStack() as closing:
             for part in (self.store, self.archive, self.pages, self.log, self.decisions):
                 closing.callback(part.close)
+            if self._items is not None:
+                closing.callback(self._items.close)
             self.save(())
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.ports import Original
-from headway.store import again, rows, schema
+from headway.store import again, partial, rows, schema
 from headway.store import statements as sql
 from headway.store.batch import BatchWriter, Notes, Numbers
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
@@ -119,6 +119,15 @@ class SqliteStore:
         """The digest of the octets kept for this content, which are compressed as the server sent them."""
         found = self._find_content(digest)
         return None if found is None else found[1]
+
+    def load_sites(self, started_at: Instant, sites: Sequence[Site]) -> Snapshot:
+        """The part of the crawl that these sites are."""
+        with self._mutex, clear_errors(self.path):
+            return partial.load_sites(self._connection, started_at, sites)
+
+    def sites_that_wait(self) -> list[Site]:
+        with self._mutex, clear_errors(self.path):
+            return partial.sites_that_wait(self._connection)
 
     def find_copy(self, page: Page) -> Copy | None:
         with self._mutex, clear_errors(self.path):

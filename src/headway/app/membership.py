@@ -1,0 +1,60 @@
+"""A session of a fleet, built from a job: the same for a machine's collector and for a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headway.app.building import build_collector, build_fetcher, build_machine, build_politeness
+from headway.config.job import Job
+from headway.crawl.decisions import Decision
+from headway.fetch.http import HttpFetcher
+from headway.fetch.robots import rules_from_text
+from headway.fleet.clock import SharedClock
+from headway.fleet.coordinator import Coordinator
+from headway.fleet.folder import CollectorFolder, WorkerFolder
+from headway.fleet.session import Session
+from headway.model.page import Site
+
+
+def build_session(
+    job: Job,
+    coordinator: Coordinator,
+    folder: CollectorFolder | WorkerFolder,
+    clock: SharedClock,
+    *,
+    measures_round_trips: bool = False,
+    on_decision: Callable[[Decision], None] | None = None,
+) -> tuple[Session, HttpFetcher]:
+    fetcher = build_fetcher(job, clock)
+    crawl = build_machine(job, is_part=True)
+    sessions: list[Session] = []
+
+    async def make_room() -> None:
+        await sessions[0].make_room()
+
+    def round_trips() -> Iterator[tuple[Site, float]]:
+        """Of the sites that we are connected to."""
+        by_peer = dict(fetcher.round_trips()) if measures_round_trips else {}
+        for site, book in crawl.ledger.books.items() if by_peer else ():
+            seconds = by_peer.get(book.server.partition(" ")[0])
+            if seconds is not None:
+                yield site, seconds
+
+    collector = build_collector(
+        job, fetcher, folder.archive, folder.contents.find_digest, clock, make_room=make_room
+    )
+    session = Session(
+        coordinator,
+        folder,
+        clock,
+        crawl,
+        collector,
+        politeness=build_politeness(job),
+        is_bounded=job.is_bounded,
+        rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
+        received_bytes=fetcher.bytes_received,
+        round_trips=round_trips,
+        on_decision=on_decision,
+    )
+    sessions.append(session)
+    return session, fetcher

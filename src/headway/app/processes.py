@@ -1,0 +1,320 @@
+"""A crawl by several worker processes on one machine, each on sites of its own, into one run folder.
+
+This process fetches nothing: it has the store, gives the workers sites and shares of the bound, and commits
+what they send. The run folder looks as if one process had crawled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from headway.app.building import waiting_order
+from headway.app.clock import WallClock
+from headway.app.crawling import check_is_same_crawl, without_password
+from headway.app.view import SiteLine, View
+from headway.app.worker import Order
+from headway.config.job import Job
+from headway.errors import HeadwayError, JobError
+from headway.fleet.coordinator import LeaseOver, Parcel
+from headway.fleet.leader import Leader
+from headway.fleet.office import Office
+from headway.fleet.wire import (
+    Beat,
+    Commit,
+    GiveBack,
+    Join,
+    Leave,
+    PackedNews,
+    PackedTaken,
+    pack,
+    read_question,
+)
+from headway.model.command import PageState, SaveFound, SaveSettled, SaveTasks
+from headway.model.page import Site
+from headway.model.snapshot import SiteRecord
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.allocation.problem import Objective
+from headway.store.runfolder import RunFolder
+from headway.units import BytesPerSecond, Instant
+
+_ROUND_EVERY_S = 0.25
+_MOST_RESTARTS = 5
+_DONE = b"\x01"
+_NO_MEMBER = b""
+
+
+class ProcessRun:
+    """Build it, `run` it; `view` may be called meanwhile, on the same loop."""
+
+    def __init__(self, job: Job, folder: Path, processes: int) -> None:
+        if job.quotas or job.revisiting is not None:
+            raise JobError("quotas and revisits are kept by one process alone; leave out --processes")
+        self._job = job
+        self._processes = processes
+        self._clock = WallClock()
+        now = self._clock.now()
+        self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
+        try:
+            check_is_same_crawl(self.folder.snapshot, job, folder)
+            snapshot = self.folder.snapshot
+            self.started_at = snapshot.started_at if snapshot is not None else now
+            # Seeds that are known already are not queued again, so that a longer job file goes on from here.
+            self.folder.save((SaveTasks(job.tasks(self.started_at)), SaveFound(job.seeds())))
+            leader = Leader(job.timetable, lambda: Allocator(Objective(job.file.crawl.objective)))
+            self._office = Office(self.started_at, self.folder.store, leader, self._save)
+        except BaseException:
+            self.folder.close()
+            raise
+        self._leader = leader
+        self._counts = _Counts(snapshot.sites if snapshot is not None else ())
+        self._workers: dict[int, _WorkerProcess] = {}
+        self._restarts = 0
+        self._over: asyncio.Future[None] | None = None
+        self.interrupted = False
+
+    async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        rounds = loop.create_task(self._rounds(on_second))
+        try:
+            for _ in range(self._processes):
+                self._start_worker()
+            await self._over
+        finally:
+            rounds.cancel()
+            (trouble,) = await asyncio.gather(rounds, return_exceptions=True)
+            for worker in list(self._workers.values()):
+                worker.end()
+            self.folder.close()
+        self.folder.write_index()
+        if isinstance(trouble, Exception):
+            raise trouble
+
+    def drain(self) -> None:
+        self.interrupted = True
+        self._office.is_closing = True
+
+    def stop(self) -> None:
+        """At once: what is under way is abandoned and will be fetched again by the next run."""
+        self.interrupted = True
+        self._finish()
+
+    def view(self) -> View:
+        reports = self._office.reports
+        return self._counts.view(
+            self._clock.now(),
+            self.started_at,
+            waiting=sum(report.waiting for report in reports),
+            in_flight=sum(report.in_flight for report in reports),
+            active={site for report in reports for site in report.active},
+            rate_bytes_per_s=self._counts.rate_bytes_per_s,
+            capacity_bytes_per_s=self._job.timetable.capacity_at(self._clock.now()),
+        )
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        loop = asyncio.get_running_loop()
+        worker = _WorkerProcess(Order(msgspec.to_builtins(self._job.file), str(self.folder.path.absolute())))
+        self._workers[worker.process.pid] = worker
+        for pipe in (worker.beats, worker.commits):
+            loop.add_reader(pipe.fileno(), self._hear, worker, pipe)
+
+    def _hear(self, worker: _WorkerProcess, pipe: Connection) -> None:
+        try:
+            asked = pipe.recv_bytes()
+        except (EOFError, OSError):
+            self._gone(worker)
+            return
+        try:
+            pipe.send_bytes(self._answer(worker, asked))
+        except (BrokenPipeError, ConnectionError):
+            self._gone(worker)
+        except Exception as problem:
+            # What cannot be kept ends the crawl, as it does with one process.
+            self._finish(problem)
+
+    def _answer(self, worker: _WorkerProcess, asked: bytes) -> bytes:
+        now = self._clock.now()
+        try:
+            match read_question(asked):
+                case Commit(consignment):
+                    self._office.commit(worker.number, consignment)
+                case Beat(report):
+                    news = self._office.beat(now, worker.number, report)
+                    return pack(
+                        PackedNews(
+                            news.lease_s,
+                            news.share,
+                            None if news.taken is None else PackedTaken.pack(news.taken),
+                            news.asked_back,
+                            news.mail,
+                            news.is_over,
+                            news.is_sent_away,
+                        )
+                    )
+                case Join():
+                    joined = self._office.join(now)
+                    worker.number = joined.collector
+                    return pack(joined)
+                case GiveBack(sites):
+                    self._office.give_back(worker.number, sites)
+                case Leave():
+                    self._office.leave(worker.number)
+        except LeaseOver:
+            return _NO_MEMBER
+        return _DONE
+
+    def _gone(self, worker: _WorkerProcess) -> None:
+        """A worker has ended, in good order or not. Its sites are given to the others."""
+        if self._workers.pop(worker.process.pid, None) is None:
+            return
+        loop = asyncio.get_running_loop()
+        for pipe in (worker.beats, worker.commits):
+            loop.remove_reader(pipe.fileno())
+        worker.end()
+        self._office.died(self._clock.now(), worker.number)
+        if self._office.is_over or self._office.is_closing:
+            if not self._workers:
+                self._finish()
+        elif self._restarts < _MOST_RESTARTS:
+            self._restarts += 1
+            self._start_worker()
+        elif not self._workers:
+            self._finish(HeadwayError("all worker processes have died; the same command goes on from here"))
+
+    def _finish(self, problem: Exception | None = None) -> None:
+        assert self._over is not None
+        if self._over.done():
+            return
+        if problem is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(problem)
+
+    # -- rounds -----------------------------------------------------------------------------------------
+
+    async def _rounds(self, on_second: Callable[[], None] | None) -> None:
+        loop = asyncio.get_running_loop()
+        next_second_at = loop.time() + 1.0
+        while True:
+            now = self._clock.now()
+            self._office.round(now)
+            self._sample(now)
+            if loop.time() >= next_second_at:
+                next_second_at += 1.0
+                if on_second is not None:
+                    on_second()
+            await asyncio.sleep(_ROUND_EVERY_S)
+
+    def _sample(self, now: Instant) -> None:
+        usage = self._leader.usage
+        usage.note(self._office.readings())
+        for second, received in usage.sums(now):
+            bound = BytesPerSecond(self._leader.bound_at(Instant(second)))
+            self.folder.store.record_sample(Instant(second), received, bound)
+            self._counts.received(second, received)
+
+    def _save(self, parcel: Parcel) -> None:
+        lines = (parcel.lines.pages, parcel.lines.log, parcel.lines.decisions)
+        self.folder.save_parcel(parcel.batch, lines, parcel.file_lengths, parcel.notes)
+        for saving in parcel.batch:
+            if isinstance(saving, SaveSettled):
+                self._counts.count(saving)
+
+
+class _WorkerProcess:
+    def __init__(self, order: Order) -> None:
+        self.number = 0
+        self.beats, beats = Pipe()
+        self.commits, commits = Pipe()
+        with beats, commits:
+            fds = (beats.fileno(), commits.fileno())
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "headway.app.worker", *map(str, fds)],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self.beats.send_bytes(pack(order))
+
+    def end(self) -> None:
+        """It has nothing that counts any more."""
+        self.beats.close()
+        self.commits.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class _Counts:
+    """What the progress shows, added up from what the workers commit."""
+
+    def __init__(self, sites: Sequence[SiteRecord]) -> None:
+        self.done = sum(record.done for record in sites)
+        self.failed = sum(record.failed for record in sites)
+        self.wire_bytes = sum(record.wire_bytes for record in sites)
+        self.errors: Counter[str] = Counter()
+        self.rate_bytes_per_s = 0.0
+        self._last = (0, 0)
+        self._sites = {record.site: [record.done, record.failed, record.wire_bytes] for record in sites}
+
+    def count(self, saving: SaveSettled) -> None:
+        is_done, is_failed = saving.state is PageState.DONE, saving.state is PageState.FAILED
+        sums = self._sites.setdefault(saving.page.site, [0, 0, 0])
+        sums[0] += is_done
+        sums[1] += is_failed
+        sums[2] += saving.outcome.wire_bytes
+        self.done += is_done
+        self.failed += is_failed
+        self.wire_bytes += saving.outcome.wire_bytes
+        if is_failed:
+            self.errors[saving.outcome.kind] += 1
+
+    def received(self, second: int, received_bytes: int) -> None:
+        before, had = self._last
+        if before and second > before:
+            self.rate_bytes_per_s = max(0.0, (received_bytes - had) / (second - before))
+        self._last = (second, received_bytes)
+
+    def view(
+        self,
+        now: Instant,
+        started_at: Instant,
+        *,
+        waiting: int,
+        in_flight: int,
+        active: set[Site],
+        rate_bytes_per_s: float,
+        capacity_bytes_per_s: BytesPerSecond,
+    ) -> View:
+        chosen = sorted(self._sites.items(), key=lambda item: (item[0] not in active, -item[1][0]))[:12]
+        lines = tuple(
+            SiteLine(
+                site, "fetching" if site in active else "done", done, 0, failed, size, 0.0, None, None, None
+            )
+            for site, (done, failed, size) in chosen
+        )
+        return View(
+            now,
+            started_at,
+            self.done,
+            waiting,
+            in_flight,
+            self.failed,
+            self.wire_bytes,
+            rate_bytes_per_s,
+            capacity_bytes_per_s,
+            lines,
+            max(0, len(self._sites) - len(lines)),
+            dict(self.errors),
+        )

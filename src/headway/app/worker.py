@@ -1,0 +1,55 @@
+"""One worker process of a crawl: started by `headway crawl --processes`, coordinated through two pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.app.membership import build_session
+from headway.config.job import build_job
+from headway.config.reading import Source, convert
+from headway.fleet.clock import SharedClock
+from headway.fleet.folder import WorkerFolder
+from headway.fleet.pipe import PipeCoordinator
+from headway.fleet.session import End
+from headway.parse.heap import keep_freed_memory
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a worker is told when it is started, through the first pipe."""
+
+    job: dict[str, Any]
+    folder: str
+
+
+def main() -> int:
+    beats, commits = (Connection(int(text)) for text in sys.argv[1:3])
+    # Interrupts are for the process that coordinates us; it sends us away in good order.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    keep_freed_memory()
+    order = msgspec.msgpack.decode(beats.recv_bytes(), type=Order)
+    return asyncio.run(_work(order, PipeCoordinator(beats, commits)))
+
+
+async def _work(order: Order, coordinator: PipeCoordinator) -> int:
+    source = Source("the job")
+    job = build_job(convert(order.job, source), source)
+    folder = WorkerFolder(Path(order.folder))
+    try:
+        session, _ = build_session(job, coordinator, folder, SharedClock())
+        end = await session.run()
+    finally:
+        folder.close()
+        coordinator.close()
+    return 0 if end is not End.LOST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

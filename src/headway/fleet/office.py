@@ -1,0 +1,219 @@
+"""Coordinates the worker processes of one machine: it alone has the store open, and knows who holds what.
+
+The same as the rows of a PostgreSQL server are for machines, kept in memory: what must outlive the process is
+in the store of the run folder, which looks as if one process had crawled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headway.fleet.assignment import Unheld
+from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.fleet.leader import Fleet, Leader, Standing
+from headway.fleet.shares import Share
+from headway.fleet.wire import Consignment
+from headway.model.command import SaveFound
+from headway.model.page import Page, Site
+from headway.model.snapshot import Snapshot
+from headway.units import Instant, Seconds
+
+_LEASE_S = Seconds(3600.0)
+"""A worker that dies is heard to: its pipes close. So a lease need not be short."""
+_SITES_AT_ONCE = 500
+
+
+class Books(Protocol):
+    """The part of a store that the office needs."""
+
+    def load_sites(self, started_at: Instant, sites: Sequence[Site]) -> Snapshot: ...
+
+    def sites_that_wait(self) -> list[Site]: ...
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.report = Report()
+        self.shares: list[Share] = []
+        self.coming: dict[Site, None] = {}
+        self.held: set[Site] = set()
+        self.asked_back: set[Site] = set()
+        self.leaving: set[Site] = set()
+        """Asked back, told so, and not given back yet."""
+        self.mail: list[Page] = []
+        self.last_batch = 0
+
+
+class Office:
+    def __init__(
+        self,
+        started_at: Instant,
+        books: Books,
+        leader: Leader,
+        save: Callable[[Parcel], None],
+    ) -> None:
+        self._started_at = started_at
+        self._books = books
+        self._leader = leader
+        self._save = save
+        self._workers: dict[int, _Worker] = {}
+        self._last_worker = 0
+        self._last_share = 0
+        self._holder: dict[Site, int | None] = dict.fromkeys(books.sites_that_wait())
+        self._soiled_until: dict[Site, Instant] = {}
+        self._graves: list[Share] = []
+        """Shares of workers that have gone, which count until their time is over."""
+        self.is_over = False
+        self.is_closing = False
+        """Everybody is sent away."""
+
+    @property
+    def workers(self) -> int:
+        return len(self._workers)
+
+    @property
+    def reports(self) -> list[Report]:
+        return [worker.report for worker in self._workers.values()]
+
+    def readings(self) -> list[tuple[int, int, int]]:
+        """Of every worker: at which second it had read how much."""
+        return [
+            (number, worker.report.second, worker.report.received_bytes)
+            for number, worker in self._workers.items()
+        ]
+
+    # -- what workers ask -------------------------------------------------------------------------------
+
+    def join(self, now: Instant) -> Joined:
+        self._last_worker += 1
+        self._workers[self._last_worker] = _Worker()
+        return Joined(self._last_worker, self._started_at, now, _LEASE_S)
+
+    def beat(self, now: Instant, number: int, report: Report) -> News:
+        worker = self._worker(number)
+        worker.report = report
+        worker.shares = [
+            share for share in worker.shares if share.until_at > now and share.number >= report.taken_share
+        ]
+        mail, worker.mail = tuple(worker.mail), []
+        asked_back, worker.asked_back = tuple(sorted(worker.asked_back)), set()
+        worker.leaving.update(asked_back)
+        newest = max(worker.shares, key=lambda share: share.number, default=None)
+        share = None
+        if newest is not None:
+            lasts_s = Seconds(newest.until_at - now)
+            share = NewShare(newest.number, newest.rate_bytes_per_s, lasts_s)
+        return News(
+            _LEASE_S,
+            share,
+            self._take(worker),
+            asked_back,
+            mail,
+            is_over=self.is_over,
+            is_sent_away=self.is_closing,
+        )
+
+    def commit(self, number: int, consignment: Consignment) -> None:
+        worker = self._worker(number)
+        if consignment.number <= worker.last_batch:
+            return
+        self._save(consignment.unpack())
+        worker.last_batch = consignment.number
+        self._post(consignment.found)
+
+    def give_back(self, number: int, sites: Sequence[Site]) -> None:
+        worker = self._worker(number)
+        for site in sites:
+            if site in worker.held:
+                worker.held.discard(site)
+                worker.leaving.discard(site)
+                self._holder[site] = None
+
+    def leave(self, number: int) -> None:
+        """It reads no more, so its shares are free."""
+        worker = self._worker(number)
+        for site in (*worker.held, *worker.coming):
+            self._holder[site] = None
+        del self._workers[number]
+
+    def died(self, now: Instant, number: int) -> None:
+        """What it held may have been asked until just now. Its shares are over only when their time is."""
+        worker = self._workers.pop(number, None)
+        if worker is None:
+            return
+        self._graves += worker.shares
+        for site in worker.held:
+            self._holder[site] = None
+            self._soiled_until[site] = now
+        for site in worker.coming:
+            self._holder[site] = None
+
+    # -- leading ----------------------------------------------------------------------------------------
+
+    def round(self, now: Instant) -> None:
+        numbers = {site: number for number, site in enumerate(self._holder)}
+        names = list(self._holder)
+        self._graves = [share for share in self._graves if share.until_at > now]
+        shares = [share for worker in self._workers.values() for share in worker.shares] + self._graves
+        fleet = Fleet(
+            collectors=[self._standing(number, worker) for number, worker in self._workers.items()],
+            shares=shares,
+            taken={number: worker.report.taken_share for number, worker in self._workers.items()},
+            unheld=[Unheld(numbers[site]) for site, holder in self._holder.items() if holder is None],
+        )
+        orders = self._leader.decide(now, fleet)
+        for share in orders.shares:
+            self._last_share += 1
+            new = Share(share.collector, share.rate_bytes_per_s, share.until_at, self._last_share)
+            self._workers[share.collector].shares.append(new)
+        for number, holder in orders.assigned.items():
+            self._holder[names[number]] = holder
+            self._workers[holder].coming[names[number]] = None
+        for holder, sites in orders.asked_back.items():
+            worker = self._workers[holder]
+            worker.asked_back |= (set(sites) & worker.held) - worker.leaving
+        self._look_for_the_end()
+
+    def _look_for_the_end(self) -> None:
+        """A page under way still waits in the store, and its links are committed with it: when nothing waits
+        there, nothing is to come."""
+        is_busy = any(worker.report.active or worker.coming for worker in self._workers.values())
+        if not is_busy and self._workers and not self._books.sites_that_wait():
+            self.is_over = True
+
+    def _standing(self, number: int, worker: _Worker) -> Standing:
+        return Standing(
+            number,
+            "",
+            worker.report,
+            worker.report.taken_share,
+            coming=len(worker.coming),
+            leaving=len(worker.asked_back) + len(worker.leaving),
+        )
+
+    def _take(self, worker: _Worker) -> Taken | None:
+        if not worker.coming or self.is_closing:
+            return None
+        sites = list(worker.coming)[:_SITES_AT_ONCE]
+        for site in sites:
+            del worker.coming[site]
+        worker.held.update(sites)
+        soiled = {site: self._soiled_until.pop(site) for site in sites if site in self._soiled_until}
+        return Taken(frozenset(sites), self._books.load_sites(self._started_at, sites), soiled)
+
+    def _post(self, found: Sequence[SaveFound]) -> None:
+        """Pages of others' sites, for whoever holds those; they are in the store already."""
+        for saving in found:
+            if not saving.is_elsewhere:
+                continue
+            for page in saving.pages:
+                holder = self._holder.setdefault(page.site, None)
+                if holder is not None and page.site in self._workers[holder].held:
+                    self._workers[holder].mail.append(page)
+
+    def _worker(self, number: int) -> _Worker:
+        worker = self._workers.get(number)
+        if worker is None:
+            raise LeaseOver(f"worker {number} is no member any more")
+        return worker

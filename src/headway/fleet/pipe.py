@@ -1,0 +1,85 @@
+"""A worker's side of the coordination with the office of its machine, through pipes.
+
+Two of them, so that a beat does not wait for a commit. A pipe that closes means that the office is gone, and
+with it everything that was not committed: the worker can only end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from headway.fleet.coordinator import Joined, LeaseOver, News, Parcel, Report
+from headway.fleet.wire import Beat, Commit, Consignment, GiveBack, Join, Leave, PackedNews, Question, pack
+from headway.model.command import SaveSettled
+from headway.model.page import Site
+from headway.store import rows
+
+_read_joined = msgspec.msgpack.Decoder(Joined).decode
+_read_news = msgspec.msgpack.Decoder(PackedNews).decode
+
+
+class PipeCoordinator:
+    def __init__(self, beats: Connection, commits: Connection) -> None:
+        self._beats = beats
+        self._commits = commits
+
+    def join(self) -> Joined:
+        return _read_joined(_ask(self._beats, Join()))
+
+    def beat(self, report: Report) -> News:
+        news = _read_news(_ask(self._beats, Beat(report)))
+        return News(
+            news.lease_s,
+            news.share,
+            None if news.taken is None else news.taken.unpack(),
+            news.asked_back,
+            news.mail,
+            is_over=news.is_over,
+            is_sent_away=news.is_sent_away,
+        )
+
+    def commit(self, number: int, parcel: Parcel) -> None:
+        try:
+            packed = pack(Commit(Consignment.pack(number, parcel)))
+        except UnicodeEncodeError:
+            # A server's message with half a surrogate pair in it.
+            clean = [_cleaned(each) if isinstance(each, SaveSettled) else each for each in parcel.batch]
+            parcel = msgspec.structs.replace(parcel, batch=clean)
+            packed = pack(Commit(Consignment.pack(number, parcel)))
+        _exchange(self._commits, packed)
+
+    def give_back(self, sites: Sequence[Site]) -> None:
+        _ask(self._commits, GiveBack(tuple(sites)))
+
+    def leave(self) -> None:
+        _ask(self._commits, Leave())
+
+    def close(self) -> None:
+        self._beats.close()
+        self._commits.close()
+
+
+def _ask(pipe: Connection, question: Question) -> bytes:
+    return _exchange(pipe, pack(question))
+
+
+def _exchange(pipe: Connection, packed: bytes) -> bytes:
+    try:
+        pipe.send_bytes(packed)
+        answer = pipe.recv_bytes()
+    except (EOFError, OSError) as problem:
+        raise LeaseOver("the process that coordinates the workers is gone") from problem
+    if not answer:
+        raise LeaseOver("the process that coordinates the workers has another in our place")
+    return answer
+
+
+def _cleaned(saving: SaveSettled) -> SaveSettled:
+    outcome = saving.outcome
+    clean = msgspec.structs.replace(
+        outcome, detail=rows.clean_text(outcome.detail), content_type=rows.clean_text(outcome.content_type)
+    )
+    return msgspec.structs.replace(saving, outcome=clean)

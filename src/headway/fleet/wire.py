@@ -1,0 +1,138 @@
+"""What workers and their office send each other through pipes, packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
+from headway.fleet.coordinator import Lines, NewShare, Parcel, Report, Taken
+from headway.model.command import (
+    SaveAgain,
+    SaveFound,
+    SaveNotice,
+    SaveServers,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    Saving,
+)
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
+from headway.model.task import Task
+from headway.store.capture import CaptureNote
+from headway.units import Instant, Seconds
+
+
+class Consignment(msgspec.Struct, frozen=True):
+    """A batch on its way: savings by kind, since within each kind alone their order matters."""
+
+    number: int
+    tasks: list[SaveTasks]
+    found: list[SaveFound]
+    again: list[SaveAgain]
+    settled: list[SaveSettled]
+    sites: list[SaveSite]
+    servers: list[SaveServers]
+    notices: list[SaveNotice]
+    file_lengths: dict[str, int]
+    notes: list[tuple[str, int, CaptureNote]]
+    lines: Lines
+
+    @classmethod
+    def pack(cls, number: int, parcel: Parcel) -> Consignment:
+        kinds: dict[type, list[Any]] = {kind: [] for kind in get_args(Saving)}
+        for saving in parcel.batch:
+            kinds[type(saving)].append(saving)
+        return cls(
+            number=number,
+            tasks=kinds[SaveTasks],
+            found=kinds[SaveFound],
+            again=kinds[SaveAgain],
+            settled=kinds[SaveSettled],
+            sites=kinds[SaveSite],
+            servers=kinds[SaveServers],
+            notices=kinds[SaveNotice],
+            file_lengths=dict(parcel.file_lengths),
+            notes=[(name, offset, note) for (name, offset), note in parcel.notes.items()],
+            lines=parcel.lines,
+        )
+
+    def unpack(self) -> Parcel:
+        first: list[Saving] = [*self.tasks, *self.found, *self.again]
+        batch = [*first, *self.settled, *self.sites, *self.servers, *self.notices]
+        notes = {(name, offset): note for name, offset, note in self.notes}
+        return Parcel(batch, self.file_lengths, notes, self.lines)
+
+
+class PackedTaken(msgspec.Struct, frozen=True):
+    sites: list[Site]
+    started_at: Instant
+    tasks: list[Task]
+    records: list[SiteRecord]
+    waiting: list[WaitingRecord]
+    seen: bytes
+    servers: list[tuple[str, bytes]]
+    soiled_until: dict[Site, Instant]
+
+    @classmethod
+    def pack(cls, taken: Taken) -> PackedTaken:
+        snapshot = taken.snapshot
+        return cls(
+            sorted(taken.sites),
+            snapshot.started_at,
+            list(snapshot.tasks),
+            list(snapshot.sites),
+            list(snapshot.waiting),
+            np.asarray(snapshot.seen, dtype=np.int64).tobytes(),
+            [(address, rates) for address, rates in snapshot.servers],
+            dict(taken.soiled_until),
+        )
+
+    def unpack(self) -> Taken:
+        seen: Sequence[PageKey] = np.frombuffer(self.seen, dtype=np.int64)  # type: ignore[assignment]
+        snapshot = Snapshot(
+            self.started_at, self.tasks, self.records, self.waiting, seen, servers=self.servers
+        )
+        return Taken(frozenset(self.sites), snapshot, self.soiled_until)
+
+
+class PackedNews(msgspec.Struct, frozen=True):
+    lease_s: Seconds
+    share: NewShare | None
+    taken: PackedTaken | None
+    asked_back: tuple[Site, ...]
+    mail: tuple[Page, ...]
+    is_over: bool
+    is_sent_away: bool
+
+
+class Question(msgspec.Struct, frozen=True, tag=True):
+    """The base of what a worker asks; each is answered before the next is asked through the same pipe."""
+
+
+class Join(Question, frozen=True):
+    pass
+
+
+class Beat(Question, frozen=True):
+    report: Report
+
+
+class Commit(Question, frozen=True):
+    consignment: Consignment
+
+
+class GiveBack(Question, frozen=True):
+    sites: tuple[Site, ...]
+
+
+class Leave(Question, frozen=True):
+    pass
+
+
+Asked = Join | Beat | Commit | GiveBack | Leave
+read_question = msgspec.msgpack.Decoder(Asked).decode
+pack = msgspec.msgpack.Encoder().encode
