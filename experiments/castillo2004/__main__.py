@@ -1,17 +1,19 @@
-"""`python -m experiments.castillo2004 [--out DIR] [--pages N]`: a quarter of an hour on one core.
+"""`python -m experiments.castillo2004 [--out DIR] [--pages N]`: half an hour on one core.
 
-Figures 3 and 5 to 10 and table 1 on two real graphs (one is shipped) and on a web of the paper's size.
+Figures 3 and 5 to 10 and table 1 on two real graphs (one is shipped) and on a web of the paper's size. Every
+crawl's result is kept: stopped and called again, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from pathlib import Path
-
-import msgspec
 
 from . import figures, runs, verdicts
 from .findings import Findings, OnWeb, Trial
+from .kept import Keeper, OutOfTimeError
 from .webs import real_grounds, synthetic_ground
 
 CONDITIONS = """\
@@ -22,31 +24,36 @@ nothing else is said. Areas are those under the curve of PageRank against pages:
 crawl is that of `headway simulate`: the machine of the live crawl, in virtual time."""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.castillo2004", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/castillo2004"))
     parser.add_argument("--pages", type=int, default=3_500_000, help="of the synthetic web")
     parser.add_argument("--skip-real", action="store_true", help="the synthetic web alone")
-    parser.add_argument("--again", action="store_true", help="figures and verdicts anew, without crawling")
+    parser.add_argument("--fresh", action="store_true", help="crawl again what an earlier call has kept")
+    parser.add_argument("--most-minutes", type=float, default=float("inf"), help="begin no crawl after these")
     options = parser.parse_args()
     out: Path = options.out
-    out.mkdir(parents=True, exist_ok=True)
-    kept = out / "findings.json"
-    if options.again:
-        findings = msgspec.json.decode(kept.read_bytes(), type=Findings)
-    else:
-        findings = crawl_all(options.pages, skip_real=options.skip_real)
-        kept.write_bytes(msgspec.json.encode(findings))
+    kept = out / f"crawls-{options.pages}"
+    if options.fresh:
+        shutil.rmtree(kept, ignore_errors=True)
+    try:
+        findings = crawl_all(
+            options.pages, Keeper(kept, options.most_minutes * 60), skip_real=options.skip_real
+        )
+    except OutOfTimeError as next_one:
+        print(f"time is over before {next_one}; the same command goes on from there")
+        return 75
     figures.draw_all(findings, out)
     text = verdict_text(findings)
     (out / "VERDICTS.md").write_text(text, encoding="utf-8")
     print(text)
+    return 0
 
 
-def crawl_all(pages: int, *, skip_real: bool) -> Findings:
-    webs = [] if skip_real else [runs.run_all(ground) for ground in real_grounds()]
-    webs.append(runs.run_all(synthetic_ground(pages, max(1, round(pages / 70)))))
-    return Findings(webs, runs.trials())
+def crawl_all(pages: int, keeper: Keeper, *, skip_real: bool) -> Findings:
+    grounds = [] if skip_real else real_grounds()
+    grounds.append(synthetic_ground(pages))
+    return Findings([runs.run_all(ground, keeper) for ground in grounds], runs.trials(keeper))
 
 
 def verdict_text(findings: Findings) -> str:
@@ -93,4 +100,4 @@ def trials_table(trials: list[Trial]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

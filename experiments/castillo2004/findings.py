@@ -14,6 +14,13 @@ class Outcome(msgspec.Struct, frozen=True):
     """What the simulation took: nearly all of it is reckoning the order."""
 
 
+class Lengths(msgspec.Struct, frozen=True):
+    """How long a crawl took, and how long its first tenth of the pages."""
+
+    whole_s: float
+    tenth_s: float
+
+
 class SpeedUp(msgspec.Struct, frozen=True):
     """Against one robot on the widest link: over the whole crawl, and over its first tenth of the pages."""
 
@@ -53,6 +60,13 @@ class RankByDepth(msgspec.Struct, frozen=True):
 
     mean_rank: list[float]
     pages: list[int]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What is known of a web without crawling it."""
+
+    site_sizes: list[int]
+    depth: RankByDepth
 
 
 class OnWeb(msgspec.Struct, frozen=True):

@@ -16,8 +16,20 @@ from headway.sim.setup import Setup
 from headway.sim.synthetic import SyntheticSpec, make_web
 from headway.units import UNBOUNDED, BytesPerSecond
 
-from .findings import Batch, BatchRun, OnWeb, Outcome, RankByDepth, RealCrawl, SpeedUp, Trial
-from .webs import SEED, Ground, ground_of
+from .findings import (
+    Batch,
+    BatchRun,
+    Lengths,
+    OnWeb,
+    Outcome,
+    RankByDepth,
+    RealCrawl,
+    Shape,
+    SpeedUp,
+    Trial,
+)
+from .kept import Keeper
+from .webs import SEED, Ground
 
 ROBOTS = (1, 64, 256)
 BANDWIDTHS = (20_000_000, 2_000_000, 200_000, 20_000, 2_000, 200)
@@ -48,58 +60,80 @@ def crawl(
     return record, Outcome(result, wall_s)
 
 
-def run_all(ground: Ground) -> OnWeb:
-    outcomes = strategies(ground)
-    robots, record = more_robots(ground, {name: outcome.result for name, outcome in outcomes.items()})
+def run_all(ground: Ground, keeper: Keeper) -> OnWeb:
+    """Each crawl is kept by itself; only those that are not there yet are made."""
+    kept = Crawls(ground, keeper)
+    shape = keeper.get(kept.name("shape"), Shape, lambda: shape_of(ground))
+    strategies = kept.strategies()
     return OnWeb(
         ground.label,
-        ground.web.pages,
-        np.sort(ground.web.site_sizes())[::-1].tolist(),
-        outcomes,
-        robots,
-        speed_ups(ground),
-        real_crawl(ground),
-        rank_by_depth(ground),
-        batch_of(ground, record) if ground.web.pages >= 10 * BATCH_PAGES else None,
+        sum(shape.site_sizes),
+        shape.site_sizes,
+        strategies,
+        kept.more_robots({name: outcome.result for name, outcome in strategies.items()}),
+        kept.speed_ups(),
+        keeper.get(kept.name("real-crawl"), RealCrawl, lambda: real_crawl(ground)),
+        shape.depth,
+        kept.batch() if sum(shape.site_sizes) >= 10 * BATCH_PAGES else None,
     )
 
 
-def strategies(ground: Ground) -> dict[str, Outcome]:
-    """Figure 5: one robot, an unbounded link."""
-    names = ["optimal", "length", "depth", "random"]
-    names += [f"{word}({size})" for word in ("batch", "partial") for size in ground.batches]
-    names.append(f"flow({ground.batches[-1]})")
-    return {name: crawl(ground, name)[1] for name in names}
+class Crawls:
+    def __init__(self, ground: Ground, keeper: Keeper) -> None:
+        self._ground = ground
+        self._keeper = keeper
+
+    def name(self, what: str) -> str:
+        return f"{self._ground.label}-{what}"
+
+    def outcome(self, strategy: str, robots: int = 1) -> Outcome:
+        name = self.name(f"{strategy}-r{robots}")
+        return self._keeper.get(name, Outcome, lambda: crawl(self._ground, strategy, robots=robots)[1])
+
+    def strategies(self) -> dict[str, Outcome]:
+        """Figure 5: one robot, an unbounded link."""
+        batches = self._ground.batches
+        names = ["optimal", "length", "depth", "random"]
+        names += [f"{word}({size})" for word in ("batch", "partial") for size in batches]
+        names.append(f"flow({batches[-1]})")
+        return {name: self.outcome(name) for name in names}
+
+    def more_robots(self, alone: dict[str, SimResult]) -> dict[str, dict[int, SimResult]]:
+        """Figure 6: Length and Depth with 1, 64 and 256 robots."""
+        return {
+            name: {1: alone[name], **{robots: self.outcome(name, robots).result for robots in ROBOTS[1:]}}
+            for name in ("depth", "length")
+        }
+
+    def speed_ups(self) -> dict[int, dict[int, SpeedUp]]:
+        """Table 1, by bandwidth and robots."""
+        lengths = {both: self._lengths(*both) for both in itertools.product(BANDWIDTHS, ROBOTS)}
+        first = lengths[BANDWIDTHS[0], 1]
+        table: dict[int, dict[int, SpeedUp]] = {}
+        for (bandwidth, robots), mine in lengths.items():
+            speed_up = SpeedUp(first.whole_s / mine.whole_s, first.tenth_s / mine.tenth_s)
+            table.setdefault(bandwidth, {})[robots] = speed_up
+        return table
+
+    def _lengths(self, bandwidth: int, robots: int) -> Lengths:
+        def measured() -> Lengths:
+            record, _ = crawl(self._ground, "length", robots=robots, bandwidth=bandwidth)
+            return Lengths(record.seconds, float(record.ended_at[len(record.page) // 10]))
+
+        return self._keeper.get(self.name(f"length-r{robots}-{bandwidth}"), Lengths, measured)
+
+    def batch(self) -> Batch:
+        return self._keeper.get(self.name("batch"), Batch, lambda: batch_of(self._ground))
 
 
-def more_robots(
-    ground: Ground, alone: dict[str, SimResult]
-) -> tuple[dict[str, dict[int, SimResult]], Record]:
-    """Figure 6: Length and Depth with 1, 64 and 256 robots; and the record of Length with the most."""
-    by_name: dict[str, dict[int, SimResult]] = {}
-    for name in ("depth", "length"):
-        by_name[name] = {1: alone[name]}
-        for robots in ROBOTS[1:]:
-            record, outcome = crawl(ground, name, robots=robots)
-            by_name[name][robots] = outcome.result
-    return by_name, record
+def shape_of(ground: Ground) -> Shape:
+    sizes = np.sort(ground.web.site_sizes())[::-1]
+    return Shape(sizes.tolist(), rank_by_depth(ground))
 
 
-def speed_ups(ground: Ground) -> dict[int, dict[int, SpeedUp]]:
-    """Table 1, by bandwidth and robots."""
-    lengths = {}
-    for bandwidth, robots in itertools.product(BANDWIDTHS, ROBOTS):
-        record, _ = crawl(ground, "length", robots=robots, bandwidth=bandwidth)
-        lengths[bandwidth, robots] = (record.seconds, float(record.ended_at[len(record.page) // 10]))
-    whole, tenth = lengths[BANDWIDTHS[0], 1]
-    table: dict[int, dict[int, SpeedUp]] = {}
-    for (bandwidth, robots), (whole_s, tenth_s) in lengths.items():
-        table.setdefault(bandwidth, {})[robots] = SpeedUp(whole / whole_s, tenth / tenth_s)
-    return table
-
-
-def batch_of(ground: Ground, record: Record) -> Batch:
+def batch_of(ground: Ground) -> Batch:
     """Figure 7: one batch at small and large bandwidth, with one page and a hundred pages a connection."""
+    record, _ = crawl(ground, "length", robots=256)
     batch = middle_batch(ground, record)
     runs = []
     for bandwidth, per_connection in itertools.product((2_000, 20_000), (1, 100)):
@@ -123,7 +157,7 @@ def middle_batch(ground: Ground, record: Record) -> Ground:
     waiting = np.flatnonzero(is_known & ~is_fetched)
     best = waiting[np.argsort(-ground.ranks[waiting], kind="stable")[:BATCH_PAGES]]
     batch = web.without_links(best.astype(np.int32))
-    return Ground(f"{ground.label}, a batch", batch, ground.servers, ground.ranks, ())
+    return Ground(f"{ground.label}, a batch", lambda: batch)
 
 
 def real_crawl(ground: Ground) -> RealCrawl:
@@ -163,15 +197,20 @@ def depths(ground: Ground) -> NDArray[np.int64]:
     return depth
 
 
-def trials(pages: int = 200_000) -> list[Trial]:
+def trials(keeper: Keeper, pages: int = 200_000) -> list[Trial]:
     """What decides between Length and Depth: how links favour home pages and large sites."""
     found = []
     for attraction, home, upward in itertools.product((0.5, 1.0), (0.6, 0.1), (0.4, 0.0)):
         for seed in (SEED, SEED + 1):
             drawn = {"attraction": attraction, "home": home, "upward": upward, "seed": seed}
             spec = SyntheticSpec(pages=pages, sites=round(pages / 70), **drawn)
-            ground = ground_of("trial", make_web(spec), ())
-            areas = {name: crawl(ground, name)[1].result.pagerank_auc for name in ("length", "depth")}
-            home_rank = float(ground.ranks[ground.web.seeds].mean() * pages)
-            found.append(Trial(spec, areas["length"], areas["depth"], home_rank))
+            name = f"trial-{attraction}-{home}-{upward}-{seed}"
+            found.append(keeper.get(name, Trial, lambda spec=spec: trial(spec)))  # type: ignore[misc]
     return found
+
+
+def trial(spec: SyntheticSpec) -> Trial:
+    ground = Ground("trial", lambda: make_web(spec))
+    areas = {name: crawl(ground, name)[1].result.pagerank_auc for name in ("length", "depth")}
+    home_rank = float(ground.ranks[ground.web.seeds].mean() * spec.pages)
+    return Trial(spec, areas["length"], areas["depth"], home_rank)
