@@ -36,7 +36,7 @@ class Frontier:
         self._sleeping: list[tuple[Instant, int, int, Room, _Ready | None]] = []
         """Each with its entry among the ready, unless pages come into line before the site wakes."""
         self._ready: list[_Ready] = []
-        self._changed: dict[Site, Room] = {}
+        self._changed: list[Room] = []
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
         self._short: dict[Site, SpillingRoom] = {}
@@ -61,7 +61,7 @@ class Frontier:
         room = self.room(page.site)
         room.put(Waiting(self._ordering.page_key(page), self._serial, page, attempt), not_before)
         self.waiting += 1
-        self._changed[page.site] = room
+        self._mark(room)
         if isinstance(room, SpillingRoom):
             room.trim(self._held_each())
 
@@ -69,14 +69,14 @@ class Frontier:
         """The site is being asked: nothing more to it until `free`."""
         room = self._rooms[site]
         room.busy = True
-        self._changed[site] = room
+        self._mark(room)
 
     def free(self, site: Site, at: Instant) -> None:
         """The site has answered, and may be asked again from an instant on."""
         room = self.room(site)
         room.busy = False
         room.free_at = at
-        self._changed[site] = room
+        self._mark(room)
 
     def next_site(self, now: Instant) -> Room | None:
         """The free site that the ordering wants next, with at least one page in line; it is not taken yet."""
@@ -101,7 +101,7 @@ class Frontier:
     def take(self, room: Room) -> Waiting:
         """The next page of a site that `next_site` or `next_sites` named."""
         self.waiting -= 1
-        self._changed[room.site] = room
+        self._mark(room)
         waiting = room.take()
         if self._learning is not None:
             self._lent.add(waiting.page.key)
@@ -112,7 +112,7 @@ class Frontier:
         room = self.room(site)
         everyone = room.take_all()
         self.waiting -= len(everyone)
-        self._changed[site] = room
+        self._mark(room)
         if self._learning is not None:
             for waiting in everyone:
                 self._learning.settled(waiting.page, ())
@@ -150,7 +150,7 @@ class Frontier:
             key = self._ordering.page_key(record.page)
             pages.append((Waiting(key, self._serial, record.page, record.attempt), record.retry_at))
         self.waiting -= room.load(pages, lent, is_all=is_all)
-        self._changed[site] = room
+        self._mark(room)
         self._mind(room)
 
     def _held_each(self) -> int:
@@ -174,11 +174,12 @@ class Frontier:
             if isinstance(room, ShiftingRoom) and room.change_key(
                 shifted.key, self._ordering.page_key(shifted)
             ):
-                self._changed[shifted.site] = room
+                self._mark(room)
 
     def sites_changed(self) -> None:
         """What the ordering knows of the sites has changed: all of them find their places anew."""
-        self._changed.update(self._rooms)
+        for room in self._rooms.values():
+            self._mark(room)
 
     def next_ready_at(self, now: Instant) -> Instant:
         """When a site that sleeps now may be asked; FOREVER when none does."""
@@ -200,14 +201,19 @@ class Frontier:
             if version != room.version:
                 continue
             if ready is None:
-                self._changed[room.site] = room
+                self._mark(room)
             else:
                 heappush(self._ready, ready)
         if not self._changed:
             return
-        for room in self._changed.values():
+        for room in self._changed:
             self._place(now, room)
         self._changed.clear()
+
+    def _mark(self, room: Room) -> None:
+        if not room.is_changed:
+            room.is_changed = True
+            self._changed.append(room)
 
     def _reorder(self, learning: LearningOrdering) -> None:
         rooms = [room for room in self._rooms.values() if isinstance(room, ShiftingRoom)]
@@ -219,6 +225,7 @@ class Frontier:
         self.sites_changed()
 
     def _place(self, now: Instant, room: Room) -> None:
+        room.is_changed = False
         room.version += 1
         at = room.ready_at()
         if at <= now:

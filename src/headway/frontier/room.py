@@ -20,7 +20,18 @@ __all__ = ["Room", "Waiting"]
 
 
 class Room:
-    __slots__ = ("_later", "_line", "busy", "free_at", "put_off", "rests", "site", "version", "waiting")
+    __slots__ = (
+        "_later",
+        "_line",
+        "busy",
+        "free_at",
+        "is_changed",
+        "put_off",
+        "rests",
+        "site",
+        "version",
+        "waiting",
+    )
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -28,6 +39,8 @@ class Room:
         self.busy = False
         self.rests = False
         """Until `free_at`, whatever else comes in: no page can make the site ready any sooner."""
+        self.is_changed = False
+        """Its place among the sites has to be found anew."""
         self.version = 0
         """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
         self.waiting = 0
