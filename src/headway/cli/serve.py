@@ -47,6 +47,7 @@ def serve_command(run: Path, *, host: str, port: int, with_parent: bool, log: Lo
     token = os.environ.pop(_TOKEN_VARIABLE, "") or new_token()
     served = Served(run, host=host, port=port, token=token)
     if with_parent:
+        os.nice(5)  # the crawl comes first
         served.stop_with_pipe()
 
     def say_ready() -> None:

@@ -34,6 +34,7 @@ _FRESH_S = 4.0
 """A crawl that runs writes every second; one that has been silent for longer is busy, gone or asleep."""
 _RATE_OVER_S = 4.0
 _READ_EVERY_S = 0.8
+_ERRORS_EVERY_S = 3.0
 _MOST_COURSE_POINTS = 300
 _SHORTEST_S = 0.5
 
@@ -55,6 +56,8 @@ class Watching:
         self._picture: Picture | None = None
         self._read_at = -math.inf
         self._earlier: deque[tuple[float, dict[int, int]]] = deque()
+        self._errors_at = -math.inf
+        self._counted: list[ErrorCount] = []
         self.log = LogTail(folder)
 
     def close(self) -> None:
@@ -157,12 +160,20 @@ class Watching:
             deadlines=Deadlines(
                 **{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}
             ),
-            errors=[
-                ErrorCount(state, kind, count)  # type: ignore[arg-type]
-                for state, kind, count in self._onlooker.outcomes()
-            ],
+            errors=self._errors(now),
             collectors=1 if is_live else 0,
         )
+
+
+    def _errors(self, now: float) -> list[ErrorCount]:
+        """Counted over all sites, so not every second."""
+        if not 0 <= now - self._errors_at < _ERRORS_EVERY_S:
+            self._errors_at = now
+            self._counted = [
+                ErrorCount(state, kind, count)  # type: ignore[arg-type]
+                for state, kind, count in self._onlooker.outcomes()
+            ]
+        return self._counted
 
 
 def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:

@@ -4,7 +4,7 @@ import { draw, setText } from "./dom.js";
 import { clock, duration, rate, size } from "./format.js";
 
 const SPAN_S = 600;
-const LEAST_SPAN_S = 60;
+const LEAST_SPAN_S = 20;
 const LEFT = 66;
 const BOTTOM = 24;
 const TOP = 8;
@@ -100,12 +100,12 @@ export class LinkChart {
       parts.push(draw("path", { class: "area", d: `${line}L${this.x(piece.at(-1)[0])} ${floor}L${this.x(piece[0][0])} ${floor}Z` }));
       parts.push(draw("path", { class: "measured", d: line }));
     }
-    for (const piece of pieces(this.points, (point) => point.predicted_bytes_per_s)) {
-      parts.push(draw("path", { class: "predicted", d: path(piece.map(place)) }));
-    }
     for (const piece of pieces(this.points, (point) => point.bound_bytes_per_s)) {
       const steps = piece.flatMap(([at, value], index) => (index ? [[at, piece[index - 1][1]], [at, value]] : [[at, value]]));
       parts.push(draw("path", { class: "bound", d: path(steps.map(place)) }));
+    }
+    for (const piece of pieces(this.points, (point) => point.predicted_bytes_per_s)) {
+      parts.push(draw("path", { class: "predicted", d: path(piece.map(place)) }));
     }
     this.svg.replaceChildren(...parts);
     if (this.cursor !== null) this.show();

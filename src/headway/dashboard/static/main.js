@@ -7,7 +7,7 @@ import { clock, count, duration, fromNow, percent, rate, size } from "./format.j
 import { SiteTable } from "./sites.js";
 
 const EVERY_MS = 1000;
-const PAGE = 50;
+const PAGE = 25;
 const question = { sort: "", descending: false, state: "", contains: "", offset: 0, limit: PAGE };
 let run = null;
 let lastAt = 0;
@@ -113,7 +113,7 @@ function showTiles() {
   const { met, on_time: onTime, tight, at_risk: atRisk, late, missed } = run.deadlines;
   const all = met + onTime + tight + atRisk + late + missed;
   const bad = atRisk + late + missed;
-  const figure = !all ? "none" : bad ? `${count(bad)} in trouble` : met === all ? `all ${count(all)} met` : "on time";
+  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} in trouble` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
   setText(byId("tile-deadlines"), figure);
   const parts = [[met, "met"], [onTime, "on time"], [tight, "tight"], [atRisk, "at risk"], [late, "late"], [missed, "missed"]];
   setText(byId("tile-deadlines-note"), parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ") || "no site has one");

@@ -57,6 +57,7 @@ class Row {
     this.percent = make("span", { name: "percent" });
     this.pages = make("span");
     this.pagesNote = make("span", { name: "sub" });
+    this.failed = make("span", { name: "sub bad" });
     this.data = make("td", { name: "number" });
     this.rate = make("span");
     this.share = make("span", { name: "sub" });
@@ -74,7 +75,7 @@ class Row {
       make("td", { name: "name" }, this.name),
       make("td", { name: "state" }, this.pill),
       make("td", { name: "bar" }, make("div", { name: "progress" }, this.bar, this.percent)),
-      make("td", { name: "number" }, this.pages, this.pagesNote),
+      make("td", { name: "number" }, this.pages, this.pagesNote, this.failed),
       this.data,
       make("td", { name: "number" }, this.rate, this.share),
       make("td", { name: "due" }, this.due, this.dueNote),
@@ -94,9 +95,8 @@ class Row {
     this.bar.setAttribute("aria-label", `Progress of ${shorten(line.site)}`);
     setText(this.percent, percent(line.progress));
     setText(this.pages, count(line.done));
-    const notes = [line.waiting ? `${count(line.waiting)} waiting` : "", line.failed ? `${count(line.failed)} failed` : ""];
-    setText(this.pagesNote, notes.filter(Boolean).join(", "));
-    setClass(this.pagesNote, line.failed ? "sub bad" : "sub");
+    setText(this.pagesNote, line.waiting ? `${count(line.waiting)} waiting` : "");
+    setText(this.failed, line.failed ? `${count(line.failed)} failed` : "");
     setText(this.data, size(line.wire_bytes));
     setText(this.rate, line.rate_bytes_per_s ? rate(line.rate_bytes_per_s) : "–");
     setText(this.share, line.share_bytes_per_s ? `of ${rate(line.share_bytes_per_s)}` : "");
