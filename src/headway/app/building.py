@@ -150,4 +150,5 @@ def build_collector(
         on_page=on_page,
         make_room=make_room,
         find_copy=find_copy,
+        extractor=job.extractor() or None,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from headway.config import checks
 from headway.config.deadline import deadline_at
+from headway.config.extraction import extraction_rules
 from headway.config.holidays import national_holidays
 from headway.config.lines import Path
 from headway.config.reading import Source, read_job_file
@@ -23,6 +24,7 @@ from headway.errors import HeadwayError
 from headway.fetch.settings import Limits, Timeouts
 from headway.model.page import Page, Site
 from headway.model.task import Task
+from headway.parse.extract import Extractor, Rule
 from headway.parse.url import page_of
 from headway.policy.ordering import parse_ordering
 from headway.policy.prediction import Calendar
@@ -52,6 +54,8 @@ class SiteWish(msgspec.Struct, frozen=True):
     max_bytes: Bytes | None
     expected_bytes: Bytes | None
     cap_bytes_per_s: BytesPerSecond | None
+    rules: tuple[Rule, ...] = ()
+    """What to extract from its pages."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -87,6 +91,9 @@ class Job(msgspec.Struct, frozen=True):
             )
             for wish in self.sites
         )
+
+    def extractor(self) -> Extractor:
+        return Extractor({wish.site: wish.rules for wish in self.sites})
 
     @property
     def is_bounded(self) -> bool:
@@ -183,6 +190,7 @@ class _Builder:
             max_bytes if max_bytes is not None else usual_bytes,
             self._read_if(checks.size, table.data, *where, "data"),
             self._read_if(checks.rate, table.cap, *where, "cap"),
+            extraction_rules(table.extract, self._source, where),
         )
 
     def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:

@@ -140,6 +140,30 @@ class CrawlTable(Table, frozen=True):
     revisit: RevisitTable = RevisitTable()
 
 
+class ExtractField(Table, frozen=True):
+    """A field of an item: what CSS or XPath finds, the first or all of it."""
+
+    css: str | None = None
+    xpath: str | None = None
+    type: Literal["text", "number", "url", "html"] = "text"
+    every: bool = msgspec.field(default=False, name="all")
+    """All that is found, as a list."""
+    join: str | None = None
+    """All that is found, as one text with this in between."""
+    regex: str | None = None
+    required: bool = False
+    """Without it there is no item."""
+
+
+class ExtractTable(Table, frozen=True):
+    """What makes an item of a page, or of each of some elements on it."""
+
+    fields: dict[str, str | ExtractField]
+    item: str | None = None
+    pages: tuple[str, ...] = ()
+    each: str | None = None
+
+
 class SiteTable(Table, frozen=True):
     url: str
     seeds: tuple[str, ...] = ()
@@ -153,6 +177,7 @@ class SiteTable(Table, frozen=True):
     """How much the site is expected to hold."""
     cap: str | None = None
     """The most that it may be asked for."""
+    extract: tuple[ExtractTable, ...] = ()
 
 
 class JobFile(Table, frozen=True):

@@ -23,6 +23,7 @@ from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Lease, Page, is_again
 from headway.model.robots import RobotsRules
 from headway.parse.document import REDIRECT_STATUSES, Parsed, ParseOptions, parse
+from headway.parse.extract import Extractor, Item
 from headway.parse.listing import LIST_TYPES, types_to_read
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
@@ -50,6 +51,8 @@ class Collected(msgspec.Struct, frozen=True):
     parsed: Parsed | None
     outcome: Outcome
     capture: Capture | None
+    items: Sequence[Item] = ()
+    """What the job's rules found on it."""
 
 
 class WebCollector:
@@ -68,6 +71,7 @@ class WebCollector:
         on_page: Callable[[Collected], None] | None = None,
         make_room: Callable[[], Awaitable[object]] | None = None,
         find_copy: Callable[[Page], Copy | None] | None = None,
+        extractor: Extractor | None = None,
     ) -> None:
         """`make_room` is awaited before a page is kept and handed to `on_page`; `find_copy` says what there
         is of a page that is fetched again."""
@@ -81,6 +85,7 @@ class WebCollector:
         self._on_page = on_page
         self._make_room = make_room
         self._find_copy = find_copy
+        self._extractor = extractor
         self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,6 +132,7 @@ class WebCollector:
         request = Request(page.url, page.site, conditions(copy), command.close_after, accepted)
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
+        items = await self._extract(response, page) if self._extractor and parsed is not None else ()
         if self._make_room is not None:
             await self._make_room()
         if parsed is not None and parsed.is_list:
@@ -139,7 +145,7 @@ class WebCollector:
             original = self._original(copy.digest) or Original(page.url, copy.fetched_at)
         capture = self._keep(response, parsed, outcome, original)
         if self._on_page is not None:
-            self._on_page(Collected(page, response, parsed, outcome, capture))
+            self._on_page(Collected(page, response, parsed, outcome, capture, items))
         links = parsed.links if parsed is not None and not parsed.is_list else ()
         lists = parsed.lists if parsed is not None else ()
         sighting = sighting_of(response, outcome, copy)
@@ -193,6 +199,14 @@ class WebCollector:
         if len(response.body) <= _PARSED_IN_PLACE_BYTES:
             return parse(response, page, self._parse_options)
         return await self._aside.run(parse, response, page, self._parse_options)
+
+    async def _extract(self, response: Response, page: Page) -> Sequence[Item]:
+        if self._extractor is None or not 200 <= response.status < 300:
+            return ()
+        work = (page.url, page.site, response.header("content-type"), response.body)
+        if len(response.body) <= _PARSED_IN_PLACE_BYTES:
+            return self._extractor.items(*work)
+        return await self._aside.run(self._extractor.items, *work)
 
     def _original(self, digest: str) -> Original | None:
         if not digest:
