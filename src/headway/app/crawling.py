@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from headway.app.building import build_collector, build_fetcher, build_machine, build_revisit, waiting_order
+from headway.app.building import build_collector, build_fetcher, build_machine, build_revisit
 from headway.app.chronicle import Chronicle
 from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
 from headway.app.orderfile import OrderWatch
+from headway.app.ordering import waiting_order
 from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
 from headway.config.job import Job
@@ -27,6 +28,7 @@ from headway.live.collector import Collected
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
 from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
+from headway.model.outcome import Kind
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import Snapshot, WaitingRecord
@@ -132,9 +134,7 @@ class CrawlRun:
             capacity_bytes_per_s=self.crawl.bound.capacity_bytes_per_s,
         )
 
-    def _with_items(
-        self, on_page: Callable[[Collected], None] | None
-    ) -> Callable[[Collected], None] | None:
+    def _with_items(self, on_page: Callable[[Collected], None] | None) -> Callable[[Collected], None] | None:
         if not self._job.extractor():
             return on_page
 
