@@ -17,7 +17,13 @@ from headway.store.sqlite import SqliteStore
 LINKS_A_PAGE = 22
 RUN_S = 24 * 3600.0
 BOUND = 2_500_000.0
-_KINDS = (("missing", 404), ("server-error", 500), ("timeout-idle", 0), ("connect-failed", 0), ("refused", 403))
+_KINDS = (
+    ("missing", 404),
+    ("server-error", 500),
+    ("timeout-idle", 0),
+    ("connect-failed", 0),
+    ("refused", 403),
+)
 _TYPES = ("text/html", "application/pdf", "text/plain", "application/xhtml+xml", "application/postscript")
 _ROWS = 50_000
 
@@ -70,8 +76,13 @@ def _write_pages(
     )
     connection.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
     connection.executemany(
-        "INSERT INTO waiting (site_id, place, key, path, depth, score, attempt, rank) VALUES (?, ?, ?, ?, 4, 0.0, 0, 4.0)",
-        ((site, place, key, f"/articles/{key & 0xFFFFFFFF:08x}.html") for site, key, place, _ in seen if place),
+        "INSERT INTO waiting (site_id, place, key, path, depth, score, attempt, rank) "
+        "VALUES (?, ?, ?, ?, 4, 0.0, 0, 4.0)",
+        (
+            (site, place, key, f"/articles/{key & 0xFFFFFFFF:08x}.html")
+            for site, key, place, _ in seen
+            if place
+        ),
     )
 
 
@@ -123,8 +134,8 @@ def _write_sites(
     sums = {
         number: row
         for number, *row in connection.execute(
-            "SELECT site_id, sum(state = 'done'), sum(state = 'failed'), sum(wire_bytes), sum(content_bytes), "
-            "min(settled_at), max(settled_at) FROM page GROUP BY site_id"
+            "SELECT site_id, sum(state = 'done'), sum(state = 'failed'), sum(wire_bytes), "
+            "sum(content_bytes), min(settled_at), max(settled_at) FROM page GROUP BY site_id"
         )
     }
     for number in range(1, sites + 1):
@@ -133,9 +144,9 @@ def _write_sites(
         deadline_at = started_at + float(random.uniform(0.3, 1.4)) * RUN_S if number % 2 else None
         ends = (started_at + RUN_S * 1.02, started_at + RUN_S * 1.3)
         connection.execute(
-            "INSERT INTO site (id, site, free_at, ended_at, started_at, done, failed, wire_bytes, content_bytes, "
-            "looked_at, waiting, left_bytes, share_bytes_per_s, forecast_from_at, forecast_to_at) "
-            "VALUES (?, ?, 0.0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO site (id, site, free_at, ended_at, started_at, done, failed, wire_bytes, "
+            "content_bytes, looked_at, waiting, left_bytes, share_bytes_per_s, forecast_from_at, "
+            "forecast_to_at) VALUES (?, ?, 0.0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (number, f"https://www{number}.example.org", last if is_over else None, first, done, failed, wire,
              content, started_at + RUN_S, 0 if is_over else int(waiting[number - 1]),
              0.0 if is_over else 14_000.0 * waiting[number - 1], BOUND / sites, *ends),
@@ -145,13 +156,16 @@ def _write_sites(
             (number, number, deadline_at),
         )
         course = [
-            (number, started_at + part * RUN_S, int(part * wire), int(waiting[number - 1]), (1.2 - part) * wire,
-             BOUND / sites, started_at + RUN_S * (0.6 + 0.4 * part), started_at + RUN_S * (1.4 - 0.4 * part))
+            (number, started_at + part * RUN_S, int(part * wire), int(waiting[number - 1]),
+             (1.2 - part) * wire, BOUND / sites, started_at + RUN_S * (0.6 + 0.4 * part),
+             started_at + RUN_S * (1.4 - 0.4 * part))
             for part in np.linspace(0.02, 0.98, 40)
         ]  # fmt: skip
         connection.executemany("INSERT INTO course VALUES (?, ?, ?, ?, ?, ?, ?, ?)", course)
         for kind, _ in _KINDS:
-            connection.execute("INSERT INTO outcome VALUES (?, 'failed', ?, '', ?)", (number, kind, failed // 5))
+            connection.execute(
+                "INSERT INTO outcome VALUES (?, 'failed', ?, '', ?)", (number, kind, failed // 5)
+            )
         connection.execute("INSERT INTO outcome VALUES (?, 'done', 'fetched', '', ?)", (number, done))
 
 
@@ -161,8 +175,8 @@ def _write_samples(
     rates = BOUND * np.clip(random.normal(0.95, 0.05, int(RUN_S)), 0, 1.02)
     sums = np.cumsum(rates)
     connection.executemany(
-        "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s, predicted_bytes_per_s, in_flight, waiting, done, "
-        "failed, is_paused) VALUES (?, ?, ?, ?, 900, ?, ?, 0, 0)",
+        "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s, predicted_bytes_per_s, in_flight, "
+        "waiting, done, failed, is_paused) VALUES (?, ?, ?, ?, 900, ?, ?, 0, 0)",
         (
             (started_at + second, int(sums[second]), BOUND, 0.97 * BOUND, pages, int(second / RUN_S * pages))
             for second in range(int(RUN_S))
@@ -172,8 +186,11 @@ def _write_samples(
 
 def _write_decisions(folder: Path, started_at: float, pages: int) -> None:
     with (folder / DECISIONS).open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"at": started_at, "decision": "set-capacity", "capacity_bytes_per_s": BOUND}) + "\n")
+        file.write(
+            json.dumps({"at": started_at, "decision": "set-capacity", "capacity_bytes_per_s": BOUND}) + "\n"
+        )
         for number in range(pages):
             at = started_at + number / pages * RUN_S
-            url = f"https://www{number % 9973}.example.org/articles/{number:08x}.html"
-            file.write(f'{{"at":{at},"decision":"fetch","site":"https://www{number % 9973}.example.org","url":"{url}"}}\n')
+            site = f"https://www{number % 9973}.example.org"
+            url = f"{site}/articles/{number:08x}.html"
+            file.write(f'{{"at":{at},"decision":"fetch","site":"{site}","url":"{url}"}}\n')

@@ -1,0 +1,109 @@
+"""A crawl of many sites on loopback addresses, with or without somebody who looks on; pages a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+_SETTLE_S = 6.0
+"""Until all sites are known and asked."""
+_SERVER = """
+import asyncio, sys
+WORDS = b" word" * 300
+class Site(asyncio.Protocol):
+    def connection_made(self, transport): self.transport = transport
+    def data_received(self, data):
+        for request in data.split(b"\\r\\n\\r\\n")[:-1]:
+            path = request.split(b" ", 2)[1]
+            number = int(path[2:] or b"0") if path.startswith(b"/p") else 0
+            if path == b"/robots.txt":
+                self.transport.write(b"HTTP/1.1 404 no\\r\\nContent-Length: 0\\r\\n\\r\\n"); continue
+            links = b"".join(b'<a href="/p%d">x</a>' % (3 * number + each) for each in (1, 2, 3))
+            body = b"<p>%s %d%s" % (links, number, WORDS)
+            head = b"HTTP/1.1 200 ok\\r\\nContent-Type: text/html\\r\\nContent-Length: %d\\r\\n\\r\\n"
+            self.transport.write(head % len(body) + body)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Site, "0.0.0.0", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def measure_cost(folder: Path, sites: int, seconds: float, *, is_watched: bool) -> float:
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        try:
+            return _crawl(folder, _job(folder, sites, port), seconds, is_watched=is_watched)
+        finally:
+            server.terminate()
+
+
+def _job(folder: Path, sites: int, port: int) -> Path:
+    head = '[crawl]\nbandwidth = "8 Gbit/s"\ninterval = "1 ms"\nallow_private = true\nmax_connections = 200\n'
+    tables = [
+        f'[[site]]\nurl = "http://{_loopback(number)}:{port}/"\ndeadline = "10 h"\n'
+        for number in range(sites)
+    ]
+    path = folder / "job.toml"
+    path.write_text(head + "".join(tables))
+    return path
+
+
+def _loopback(number: int) -> str:
+    return f"127.{1 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+
+
+def _crawl(folder: Path, job: Path, seconds: float, *, is_watched: bool) -> float:
+    run = folder / "run"
+    command = [sys.executable, "-m", "headway", "crawl", os.fspath(job), "-o", os.fspath(run), "--log-json"]
+    command += ["--serve", "--serve-port", "0"] if is_watched else []
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        over = threading.Event()
+        threading.Thread(target=_look_on, args=(process, over), daemon=True).start()
+        try:
+            time.sleep(_SETTLE_S + seconds)
+        finally:
+            over.set()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+    connection = sqlite3.connect(run / "crawl.sqlite")
+    rows = connection.execute("SELECT at, done FROM sample ORDER BY id").fetchall()
+    connection.close()
+    begin = rows[0][0]
+    inside = [row for row in rows if _SETTLE_S <= row[0] - begin <= _SETTLE_S + seconds - 1]
+    (first_at, first), (last_at, last) = inside[0], inside[-1]
+    return (last - first) / (last_at - first_at)
+
+
+def _look_on(process: subprocess.Popen[str], over: threading.Event) -> None:
+    """As the page does: one question a second, what happened every third."""
+    assert process.stderr is not None
+    address = ""
+    for line in process.stderr:
+        if match := re.search(r'"address":"([^"#]+)', line):
+            address = match[1]
+            break
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+    turn, after = 0, 0.0
+    while address and not over.wait(1.0):
+        try:
+            with urllib.request.urlopen(f"{address}api/v1/now?limit=25&after={after}", timeout=10) as answer:
+                link = json.load(answer)["link"]
+            after = link[-1]["at"] if link else after
+            if turn % 3 == 0:
+                urllib.request.urlopen(f"{address}api/v1/happenings?limit=30", timeout=10).close()
+        except OSError:
+            return
+        turn += 1
