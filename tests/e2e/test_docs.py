@@ -20,7 +20,12 @@ from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-STORIES = [ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/how-to/write-a-policy.md"]
+STORIES = [
+    ROOT / "README.md",
+    ROOT / "docs/tutorial.md",
+    ROOT / "docs/how-to/write-a-policy.md",
+    ROOT / "docs/how-to/simulate.md",
+]
 """Pages that are played from the top to the bottom, in a folder of their own."""
 SITE = re.compile(r"https?://(www\.)?example\.(org|net)/(?!bot)")
 BLOCK = re.compile(
@@ -107,7 +112,9 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, served: Served, t
             case "python" if block.title:
                 (tmp_path / block.title).write_text(text)
             case "python":
-                text = text.replace('out="run/"', 'out="run-from-python/"')  # the commands have used the other
+                text = text.replace(
+                    'out="run/"', 'out="run-from-python/"'
+                )  # the commands have used the other
                 program = text.replace("bandwidth=", 'allow_private=True, interval="10 ms", bandwidth=', 1)
                 assert run([sys.executable, "-c", program], tmp_path, block).count("http://127.0.0.1") > 3
             case "sh" if "make " not in text:
