@@ -1,0 +1,301 @@
+"""The report of a run: of a finished one, one under way, an empty one; and why deadlines were missed."""
+
+from __future__ import annotations
+
+import csv
+import html
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from headway.app.decisionlog import read_decisions
+from headway.app.linkgraph import LinkGraph
+from headway.app.reporting import gather
+from headway.report.run_charts import gantt_order, largest_types, short, time_unit
+from headway.report.run_facts import SiteFacts, TypeCount
+from headway.report.run_page import esc, page, verdict
+from headway.report.run_rank_charts import mean_by_depth, mean_by_time, shares
+from headway.report.run_reasons import Circumstances, why
+from headway.report.run_tables import as_csv
+from headway.sim.recorded import ranks_of_run
+from headway.store.aggregates import RunSums
+from headway.store.runfolder import RunFolder
+from headway.testing.runs import PAGE_BYTES, STARTED_AT, make_run
+from headway.units import Instant
+
+A, B = "http://a.test", "http://b.test"
+LATE = SiteFacts(A, 50, 0, 0, 5_000_000, 1.0, 100.0, 50.0, busy_s=80.0, answers=50)
+CALM = Circumstances("finished", 120.0, None, 1.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    make_run(tmp_path / "run", [A, B], pages=20, deadline_s=15.0)
+    return tmp_path / "run"
+
+
+# -- gathering ----------------------------------------------------------------------------------------------
+
+
+def test_sums_are_those_of_the_run(run: Path) -> None:
+    facts = gather(run)
+    assert (facts.done, facts.failed, facts.waiting, facts.wire_bytes) == (36, 4, 0, 40 * PAGE_BYTES)
+    assert facts.state == "finished"
+    assert facts.seconds == 20.0
+    assert sum(turn.wire_bytes for turn in facts.turns) == facts.wire_bytes
+    assert [(each.media_type, each.pages) for each in facts.types] == [("text/html", 36)]
+    assert (500, "failed", 4) in facts.statuses
+
+
+def test_only_the_site_that_was_late_has_missed_its_deadline(run: Path) -> None:
+    (missed,) = gather(run).missed
+    assert missed.site == A
+    assert missed.late_s == pytest.approx(5.0)
+
+
+def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", [A], pages=10, waiting=7, deadline_s=5.0)
+    facts = gather(tmp_path / "run")
+    assert (facts.state, facts.waiting) == ("stopped", 7)
+    (missed,) = facts.missed
+    assert missed.late_s is None
+    assert "7 pages still waiting" in missed.sentence
+
+
+def test_an_empty_run_has_a_report_as_well(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", {"crawl": {}}, Instant(STARTED_AT)).close()
+    facts = gather(tmp_path / "run")
+    assert verdict(facts) == "Nothing has been fetched yet."
+    assert "<svg" not in page(facts, {})
+
+
+def test_the_link_is_thinned_without_losing_its_peaks(run: Path) -> None:
+    from headway.app.reporting import _link
+
+    seconds = 10_000
+    rates = np.full(seconds, 1000.0)
+    rates[4321] = 9000.0
+    samples = np.column_stack(
+        [
+            STARTED_AT + np.arange(seconds + 1),
+            np.concatenate([[0], np.cumsum(rates)]),
+            np.full(seconds + 1, 2000.0),
+            np.full(seconds + 1, np.nan),
+        ]
+    )
+    link, sums = _link(samples, STARTED_AT)
+    assert len(link.at_s) <= 1200
+    assert link.highest_bytes_per_s.max() == 9000.0
+    assert sums.mean_bytes_per_s == pytest.approx(rates.mean())
+    assert sums.most_over_bound == pytest.approx(3.5)
+
+
+def test_time_in_which_nobody_crawled_is_left_out_of_the_mean() -> None:
+    from headway.app.reporting import _link
+
+    counts = [0, 1000, 2000, 100, 1100]
+    at = [0, 1, 2, 5000, 5001]
+    samples = np.array([[STARTED_AT + t, c, math.inf, np.nan] for t, c in zip(at, counts, strict=True)])
+    assert _link(samples, STARTED_AT)[1].mean_bytes_per_s == pytest.approx(1000.0)
+
+
+# -- ranks --------------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_those_of_the_simulators_reader(run: Path) -> None:
+    with RunSums(run) as sums:
+        ranks = LinkGraph(sums).ranks(STARTED_AT)
+        keys = np.concatenate([part.keys for part in sums.fetched()])
+    assert ranks is not None
+    theirs = ranks_of_run(run)
+    # Theirs has the pages that failed in it, too; ours only those fetched. Order and places agree.
+    ours = dict(zip(keys.tolist(), ranks.rank.tolist(), strict=True))
+    common = [key for key in ours if key in theirs]
+    assert len(common) == 36
+    assert sum(ours.values()) == pytest.approx(1.0)
+    assert np.corrcoef([ours[key] for key in common], [theirs[key] for key in common])[0, 1] > 0.8
+
+
+def test_most_referenced_counts_every_link(run: Path) -> None:
+    with RunSums(run) as sums:
+        found = LinkGraph(sums).most_referenced(5)
+    assert all(each.links == 2 for each in found)
+    assert len(found) == 5
+
+
+def test_a_web_too_large_for_ranks_still_has_its_references(run: Path) -> None:
+    with RunSums(run) as sums:
+        graph = LinkGraph(sums, most_links=5)
+        assert graph.ranks(STARTED_AT) is None
+        assert graph.most_referenced(3)
+
+
+def test_shares_end_with_everything(run: Path) -> None:
+    facts = gather(run)
+    assert facts.ranks is not None
+    _, pages, rank = shares(facts.ranks)
+    assert pages[-1] == pytest.approx(1.0)
+    assert rank[-1] == pytest.approx(1.0)
+    assert (np.diff(rank) >= 0).all()
+    assert len(mean_by_time(facts.ranks, facts.seconds)[0]) > 1
+    assert mean_by_depth(facts.ranks)[0].tolist() == [0, 1, 2, 3, 4]
+
+
+# -- reasons ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("site", "around", "told"),
+    [
+        (
+            structs.replace(LATE, done=0, answers=3),
+            structs.replace(CALM, troubles=[("dns-failed", 3)]),
+            "3 times",
+        ),
+        (structs.replace(LATE, is_stopped=True), CALM, "stopped by order"),
+        (structs.replace(LATE, start_s=None, done=0), CALM, "never asked"),
+        (
+            structs.replace(LATE, end_s=None, waiting=9, deadline_s=200.0),
+            structs.replace(CALM, state="stopped"),
+            "stopped before the deadline with 9 pages",
+        ),
+        (structs.replace(LATE, start_s=40.0), CALM, "begun only 40.0 s after"),
+        (LATE, structs.replace(CALM, troubles=[("throttled", 20)]), "20 throttled"),
+        (LATE, structs.replace(CALM, link_use=0.97), "the link was full (97% of the bound)"),
+        (structs.replace(LATE, busy_s=5.0), structs.replace(CALM, interval_s=2.0), "the interval of 2.0 s"),
+        (structs.replace(LATE, busy_s=5.0), structs.replace(CALM, interval_s=0.1), "pauses of 1.9 s"),
+        (LATE, structs.replace(CALM, link_use=0.3), "its server took 1.6 s for an answer"),
+    ],
+)
+def test_the_cause_is_named(site: SiteFacts, around: Circumstances, told: str) -> None:
+    assert told in why(site, around)
+
+
+def test_a_delay_that_was_foreseen_is_said_to_have_been() -> None:
+    told = why(LATE, structs.replace(CALM, foreseen_s=20.0))
+    assert told.endswith("; this was foreseen 30.0 s before the deadline.")
+
+
+@given(
+    st.builds(
+        SiteFacts,
+        site=st.just(A),
+        done=st.integers(0, 10**6),
+        failed=st.integers(0, 10**4),
+        waiting=st.integers(0, 10**6),
+        wire_bytes=st.integers(0, 10**12),
+        start_s=st.none() | st.floats(0, 1e6),
+        end_s=st.none() | st.floats(0, 1e6),
+        deadline_s=st.floats(0.001, 1e6),
+        is_stopped=st.booleans(),
+        busy_s=st.floats(0, 1e6),
+        answers=st.integers(0, 10**6),
+    ),
+    st.builds(
+        Circumstances,
+        state=st.sampled_from(["running", "finished", "stopped"]),
+        seconds=st.floats(0, 1e6),
+        link_use=st.none() | st.floats(0, 1.2),
+        interval_s=st.floats(0, 3600),
+        troubles=st.lists(st.tuples(st.sampled_from(["reset", "missing"]), st.integers(1, 100)), max_size=2),
+        foreseen_s=st.none() | st.floats(0, 1e6),
+    ),
+)
+def test_every_site_gets_one_sentence(site: SiteFacts, around: Circumstances) -> None:
+    told = why(site, around)
+    assert told[0].isupper()
+    assert told.endswith(".")
+    assert "\n" not in told
+    assert "nan" not in told
+
+
+# -- the decision log ---------------------------------------------------------------------------------------
+
+
+def test_the_log_gives_orders_and_what_was_foreseen(tmp_path: Path) -> None:
+    (tmp_path / "decisions.jsonl").write_text(
+        '{"at":100.0,"decision":"set-capacity","capacity_bytes_per_s":5000.0}\n'
+        '{"at":101.0,"decision":"fetch","site":"http://a.test","url":"http://a.test/?\\"decision\\":\\"order-stop\\""}\n'
+        '{"at":103.0,"decision":"foresee-late","site":"http://a.test","until":200.0,"deadline_at":150.0}\n'
+        '{"at":104.0,"decision":"foresee-late","site":"http://a.test","until":210.0,"deadline_at":150.0}\n'
+        '{"at":105.0,"decision":"order-stop","site":"http://a.test"}\n'
+        '{"at":106.0,"decision":"order-pa'
+    )
+    told = read_decisions(tmp_path, 100.0)
+    assert told.foreseen_s == {"http://a.test": 3.0}
+    assert [(mark.at_s, mark.text) for mark in told.marks] == [(0.0, "bound 5 KB/s"), (5.0, "stop a.test")]
+
+
+def test_a_run_without_a_log_has_nothing_to_tell(tmp_path: Path) -> None:
+    assert read_decisions(tmp_path, 0.0).marks == []
+
+
+# -- the page -----------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(st.text(max_size=60))
+def test_no_name_ever_becomes_markup(name: str) -> None:
+    assert html.unescape(esc(name)) == name
+    assert not set(esc(name)) & set("<>\"'")
+
+
+def test_whatever_a_site_is_called_the_page_has_the_same_tags(run: Path, tmp_path: Path) -> None:
+    evil = "http://a.test'><script>x</script><b onclick=y>"
+    make_run(tmp_path / "evil", [evil, B], pages=20, deadline_s=15.0, detail=evil)
+    parsed = []
+    for folder in (run, tmp_path / "evil"):
+        tags = Tags()
+        tags.feed(page(gather(folder), {}))
+        parsed.append(tags)
+    assert parsed[0].tags == parsed[1].tags
+    assert evil in parsed[1].text
+
+
+def test_a_cell_that_begins_like_a_formula_is_text_to_a_spreadsheet() -> None:
+    text = as_csv([("site", "x"), ("=cmd()", 1.5), ("a,b\n", math.nan)])
+    rows = list(csv.reader(text.splitlines(keepends=True)))
+    assert rows[1] == ["'=cmd()", "1.5"]
+    assert rows[2] == ["a,b\n", ""]
+
+
+def test_all_types_are_counted_even_if_only_some_are_named() -> None:
+    types = [TypeCount(f"text/{number}", 10 - number % 5, 100, 90) for number in range(30)]
+    shown = largest_types(types)
+    assert len(shown) == 9
+    assert sum(each.pages for each in shown) == sum(each.pages for each in types)
+
+
+def test_missed_sites_stand_first_in_the_figure() -> None:
+    met = structs.replace(LATE, site=B, end_s=20.0)
+    assert [site.site for site in gantt_order([met, LATE])] == [A, B]
+
+
+@given(st.text(max_size=300))
+def test_names_fit_beside_the_figure(name: str) -> None:
+    assert len(short(name)) <= 34
+
+
+@given(st.floats(0, 1e9))
+def test_the_unit_of_time_fits_the_run(seconds: float) -> None:
+    unit_s, _ = time_unit(seconds)
+    assert seconds / unit_s >= 2 or unit_s == 1.0
