@@ -33,9 +33,10 @@ RSS = b"""<rss version="2.0"><channel><link>http://a.test/</link>
 <item><guid isPermaLink="false">77</guid></item></channel></rss>"""
 RDF = b"""<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><channel/>
 <item rdf:about="http://a.test/post/3"><title/></item></rdf:RDF>"""
-ATOM = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/"><link rel="self" href="atom.xml"/>
-<link rel="next" type="application/atom+xml" href="atom2.xml"/>
-<entry><link rel="edit" href="edit/1"/><link href="post/1"/><updated>2003-12-13T18:30:02Z</updated></entry></feed>"""
+ATOM = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
+<link rel="self" href="atom.xml"/><link rel="next" type="application/atom+xml" href="atom2.xml"/>
+<entry><link rel="edit" href="edit/1"/><link href="post/1"/><updated>2003-12-13T18:30:02Z</updated>
+</entry></feed>"""
 BOMB = b"""<?xml version="1.0"?><!DOCTYPE urlset [<!ENTITY a "http://a.test/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx">
 <!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">
 <!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;&c;&c;"><!ENTITY e "&d;&d;&d;&d;&d;&d;&d;&d;&d;&d;">]>
@@ -162,8 +163,15 @@ def test_the_first_page_of_a_site_leads_to_its_feeds_and_later_ones_do_not() -> 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2005", 1104537600.0), ("2005-01", 1104537600.0), ("2005-01-01T00:00Z", 1104537600.0)]
-    + [("Sat, 01 Jan 2005 00:00:00 GMT", 1104537600.0), ("yesterday", None), ("", None), ("9" * 80, None)],
+    [
+        ("2005", 1104537600.0),
+        ("2005-01", 1104537600.0),
+        ("2005-01-01T00:00Z", 1104537600.0),
+        ("Sat, 01 Jan 2005 00:00:00 GMT", 1104537600.0),
+        ("yesterday", None),
+        ("", None),
+        ("9" * 80, None),
+    ],
 )
 def test_dates_are_read_as_sitemaps_and_feeds_write_them(text: str, expected: float | None) -> None:
     assert instant_of(text) == expected
@@ -184,10 +192,20 @@ def test_no_text_makes_the_reader_of_dates_raise(text: str) -> None:
 @pytest.mark.skipif(not VECTORS.exists(), reason="the shared sitemap vectors are not here")
 @pytest.mark.parametrize(
     ("name", "pages", "lists"),
-    [("sitemap.badns.xml", 2, 0), ("sitemap.ns.xml", 2, 0), ("sitemap.index.xml", 0, 15), ("atom.xml", 2, 0)]
-    + [("rss/feed.rss", 4, 0), ("rss/xmlRss_pubDate.xml", 8, 0), ("xmlSitemap.gz", 5, 0)]
-    + [("sitemap.txt.gz", 5, 0), ("sitemap-with-bom.txt", 2, 0), ("extension/sitemap-images.xml", 1, 0)]
-    + [("extension/sitemap-videos.xml", 3, 0), ("extension/sitemap-links.xml", 3, 0)],
+    [
+        ("sitemap.badns.xml", 2, 0),
+        ("sitemap.ns.xml", 2, 0),
+        ("sitemap.index.xml", 0, 15),
+        ("atom.xml", 2, 0),
+        ("rss/feed.rss", 4, 0),
+        ("rss/xmlRss_pubDate.xml", 8, 0),
+        ("xmlSitemap.gz", 5, 0),
+        ("sitemap.txt.gz", 5, 0),
+        ("sitemap-with-bom.txt", 2, 0),
+        ("extension/sitemap-images.xml", 1, 0),
+        ("extension/sitemap-videos.xml", 3, 0),
+        ("extension/sitemap-links.xml", 3, 0),
+    ],
 )
 def test_lists_that_others_wrote_are_read(name: str, pages: int, lists: int) -> None:
     types = {".txt": "text/plain", ".gz": "application/gzip"}

@@ -32,11 +32,12 @@ _HISTORIES = """
     SELECT site.site, sighting.history
     FROM seen JOIN sighting ON sighting.page_id = seen.page_id JOIN site ON site.id = seen.site_id
     WHERE sighting.history NOT NULL"""
+# A page beyond its site's limit was never asked for: for the limit it is as new as it was.
 _CHOOSE = """
     CREATE TEMP TABLE chosen AS
     SELECT seen.site_id, row_number() OVER (ORDER BY page.depth, page.id)
                + (SELECT coalesce(max(place), 0) FROM waiting) AS place,
-           seen.key, page.path, page.depth, ? AS attempt
+           seen.key, page.path, page.depth, iif(page.kind = ?, 0, ?) AS attempt
     FROM seen JOIN page ON page.id = seen.page_id
     WHERE seen.place IS NULL AND page.kind <> ? AND page.fetched_at <= ?"""
 _ROUND = (
@@ -108,7 +109,8 @@ def _begin_round(connection: sqlite3.Connection, now: Instant, older_than_s: Sec
         return None
     run("BEGIN IMMEDIATE")
     try:
-        run(_CHOOSE, (AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s))
+        values = (Kind.LIMIT.value, AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s)
+        run(_CHOOSE, values)
         (count,) = run("SELECT count(*) FROM chosen").fetchone()
         if count:
             for statement in _ROUND:
