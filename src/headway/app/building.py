@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from headway.app.ordering import build_ordering
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
 from headway.crawl.machine import Crawl
@@ -17,7 +18,6 @@ from headway.parse.document import ParseOptions
 from headway.policy.admission import Admission
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
-from headway.policy.ordering import LearningOrdering, make_ordering
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.quota import QuotaTally
@@ -25,21 +25,12 @@ from headway.policy.retry import RetryPolicy
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
 from headway.policy.traps import Mirroring, TrapWatch
 from headway.ports import Archive, Clock, Fetcher, Original
-from headway.store.runfolder import WaitingOrder
 from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
 """What a server that nobody has met is taken for."""
 _LEASE_S = Seconds(24 * 3600.0)
 """Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
-
-
-def waiting_order(job: Job) -> WaitingOrder:
-    """How the store keeps the pages that wait, so that the next ones can be had from it."""
-    ordering = make_ordering(job.strategy)
-    if isinstance(ordering, LearningOrdering):
-        return WaitingOrder("found", lambda _: 0.0, None)
-    return WaitingOrder(ordering.name, ordering.page_key, job.file.crawl.waiting_in_memory)
 
 
 def build_revisit(job: Job) -> RevisitPolicy | None:
@@ -76,7 +67,7 @@ def build_machine(
     allocator = Allocator(Objective(crawl.objective))
     admits = is_planned and crawl.admission_depth is not None
     return Crawl(
-        ordering=make_ordering(job.strategy),
+        ordering=build_ordering(job),
         scope=job.scope,
         politeness=politeness,
         retry=RetryPolicy(max_attempts=crawl.max_attempts, penalty_s=job.retry_penalty_s),

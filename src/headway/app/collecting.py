@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headway.app.building import build_machine, waiting_order
+from headway.app.building import build_machine
 from headway.app.crawling import Meter, without_password
 from headway.app.membership import build_session
+from headway.app.ordering import waiting_order
 from headway.app.view import View, view_of
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from headway.app.building import waiting_order
 from headway.app.clock import WallClock
 from headway.app.crawling import check_is_same_crawl, without_password
+from headway.app.ordering import waiting_order
 from headway.app.view import SiteLine, View
 from headway.app.worker import Order
 from headway.config.job import Job

@@ -58,6 +58,7 @@ _DEFAULTS = CrawlTable()
     metavar="NAME",
     help="The order of sites and pages.  [default: deadline where there is one, else length]",
 )
+@click.option("--ranks-from", metavar="RUN", help="With --strategy optimal: an earlier crawl of these sites.")
 @click.option(
     "--accept",
     multiple=True,

@@ -27,6 +27,7 @@ from headway.model.task import Task
 from headway.parse.extract import Extractor, Rule
 from headway.parse.url import page_of
 from headway.policy.ordering import parse_ordering
+from headway.policy.ordering.worth import Worth
 from headway.policy.prediction import Calendar
 from headway.policy.quota import Period, Quota
 from headway.policy.scope import Scope
@@ -40,7 +41,7 @@ from headway.units import (
 )
 
 T = TypeVar("T")
-Written = TypeVar("Written", str, int, float)
+Written = TypeVar("Written", str, int, float, dict[str, float])
 
 
 class SiteWish(msgspec.Struct, frozen=True):
@@ -280,7 +281,13 @@ class _Builder:
     def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
         has_deadlines = any(wish.deadline is not None for wish in sites)
         name = self._file.crawl.strategy or ("deadline" if has_deadlines else "length")
-        self._read(parse_ordering, name, "crawl", "strategy")
+        word, _ = self._read(parse_ordering, name, "crawl", "strategy")
+        self._read(Worth, self._file.crawl.scores, "crawl", "scores")
+        if word == "optimal" and self._file.crawl.ranks_from is None:
+            raise self._source.error(
+                ("crawl", "strategy"),
+                "'optimal' goes by the ranks of an earlier crawl: name its run folder as ranks_from",
+            )
         return name
 
     def _zone(self) -> dt.tzinfo:

@@ -84,6 +84,10 @@ class CrawlTable(Table, frozen=True):
     objective: Objective = "max-completion"
     user_agent: str = DEFAULT_USER_AGENT
     strategy: str | None = None
+    scores: dict[str, float] = {}
+    """By path pattern, what pages are worth: for the strategies score and deadline."""
+    ranks_from: str | None = None
+    """The run folder of an earlier crawl, whose ranks the strategy optimal goes by."""
     interval: str = "5 s"
     pages_per_connection: int = 1
     max_connections: int = 256

@@ -23,10 +23,13 @@ class Deadline:
     name = "deadline"
 
     def __init__(
-        self, latest_start_at: Callable[[Site], Instant] | None = None, *, by_score: bool = False
+        self,
+        latest_start_at: Callable[[Site], Instant] | None = None,
+        *,
+        score_of: Callable[[Page], float] | None = None,
     ) -> None:
         self._latest_start_at = latest_start_at
-        self._by_score = by_score
+        self._score_of = score_of
 
     def follow(self, latest_start_at: Callable[[Site], Instant]) -> None:
         """Take the view of the sites' deadlines and remaining data from whoever keeps the books. When it
@@ -34,7 +37,7 @@ class Deadline:
         self._latest_start_at = latest_start_at
 
     def page_key(self, page: Page) -> Key:
-        return -page.score if self._by_score else page.depth
+        return page.depth if self._score_of is None else -self._score_of(page)
 
     def site_key(self, queue: SiteQueue) -> Key:
         at = FOREVER if self._latest_start_at is None else self._latest_start_at(queue.site)

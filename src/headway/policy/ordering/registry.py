@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from headway.errors import JobError
-from headway.model.page import PageKey, Site
+from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.deadline import Deadline
 from headway.policy.ordering.ranked import Batch, Flow, Optimal, Partial
-from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
+from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score, score_as_found
 from headway.units import Instant
 
 ORDERING_NAMES = (
@@ -32,7 +32,7 @@ def make_ordering(
     *,
     ranks: Mapping[PageKey, float] | Callable[[PageKey], float] | None = None,
     latest_start_at: Callable[[Site], Instant] | None = None,
-    by_score: bool = False,
+    score_of: Callable[[Page], float] | None = None,
     seed: int = 0,
 ) -> Ordering:
     """An ordering of its own for one crawl. What it does not need of the rest is ignored, so that a whole
@@ -55,13 +55,14 @@ def make_ordering(
         case "random":
             return Random(seed)
         case "deadline":
-            return Deadline(latest_start_at, by_score=by_score)
+            return Deadline(latest_start_at, score_of=score_of)
+        case "score":
+            return Score(score_of or score_as_found)
         case _:
             plain: dict[str, Callable[[], Ordering]] = {
                 "depth": Depth,
                 "length": Length,
                 "klwf": LongestWait,
-                "score": Score,
             }
             return plain[word]()
 

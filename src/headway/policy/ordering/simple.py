@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,13 +48,20 @@ class LongestWait:
         return queue.first_serial
 
 
+def score_as_found(page: Page) -> float:
+    return page.score
+
+
 class Score:
     """The worthiest page first, by the user's scores (diligenti2004); a site is as good as its best page."""
 
     name = "score"
 
+    def __init__(self, score_of: Callable[[Page], float] = score_as_found) -> None:
+        self._score_of = score_of
+
     def page_key(self, page: Page) -> Key:
-        return -page.score
+        return -self._score_of(page)
 
     def site_key(self, queue: SiteQueue) -> Key:
         return queue.first_key
