@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from headway.dashboard.answers import Outlook, SiteLine, SitePage, SiteState, SortKey
 
-_URGENCY = {"late": 0, "at-risk": 1, "tight": 2, "on-time": 3, "none": 4, "missed": 5, "met": 6}
+_URGENCY = {"late": 0, "at-risk": 1, "missed": 2, "tight": 3, "on-time": 4, "none": 5, "met": 6}
 _OVER = {"done", "stopped", "unreachable"}
 
 

@@ -4,7 +4,7 @@ import { draw, setText } from "./dom.js";
 import { clock, duration, rate, size } from "./format.js";
 
 const SPAN_S = 600;
-const LEAST_SPAN_S = 20;
+const LEAST_SPAN_S = 10;
 const LEFT = 66;
 const BOTTOM = 24;
 const TOP = 8;

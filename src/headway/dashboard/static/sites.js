@@ -43,7 +43,7 @@ function due(line, now) {
     const from = Math.max(0, line.forecast_from_at - now);
     const to = Math.max(0, line.forecast_to_at - now);
     const [low, high] = [duration(from), duration(to)];
-    parts.push(low === high ? `ends in ${low}` : `ends in ${low} to ${high}`);
+    parts.push(!to ? "ends any moment" : low === high ? `ends in ${low}` : `ends in ${low} to ${high}`);
   }
   return parts.length ? parts : ["no deadline"];
 }
