@@ -16,13 +16,22 @@ NEAR_BITS = 3
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MASK = (1 << 64) - 1
+EVERY_BIT = (1 << 64) - 1
+"""A fingerprint comes as a signed number; here, bits are counted."""
 _BANDS = (0, 16, 32, 48)
 
 
 def distance(one: int, other: int) -> int:
     """In how many bits two fingerprints differ."""
-    return ((one ^ other) & _MASK).bit_count()
+    return ((one ^ other) & EVERY_BIT).bit_count()
+
+
+def near(fingerprint: int, others: Iterable[int], bits: int = NEAR_BITS) -> int | None:
+    """The first of these fingerprints that is near to one, all of them without a sign."""
+    for other in others:
+        if (fingerprint ^ other).bit_count() <= bits:
+            return other
+    return None
 
 
 class Clusters(msgspec.Struct, frozen=True):
@@ -44,7 +53,8 @@ def count_clusters(fingerprints: Iterable[int]) -> Clusters:
     centres: list[int] = []
     exact: dict[int, int] = {}
     banded: dict[tuple[int, int], list[int]] = {}
-    for fingerprint in fingerprints:
+    for signed in fingerprints:
+        fingerprint = signed & EVERY_BIT
         number = exact.get(fingerprint)
         if number is None:
             number = _nearest(fingerprint, banded, centres)

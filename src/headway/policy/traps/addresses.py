@@ -42,8 +42,10 @@ def repeats_itself(path: str) -> bool:
 
     Numbers do not count: /1/1/1/ is somebody's way of counting.
     """
-    names = path.partition("?")[0].split("/")
-    if len(names) <= REPEATS or len(set(names)) == len(names):
+    if path.count("/") < REPEATS:
+        return False
+    names = path.partition("?")[0].strip("/").split("/")
+    if len(set(names)) == len(names):
         return False
     if any(count >= MOST_OF_ONE and _LETTER.search(name) for name, count in Counter(names).items()):
         return True

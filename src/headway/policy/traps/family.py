@@ -1,28 +1,32 @@
 """Pages that breed their like: each leads to more of the same.
 
 A family has a credit. A page that was found on one of the family, and turns out to be alike, costs one; a
-page that is something new gives ten back. So nine out of ten must be alike, for a hundred pages and more,
+page that is something new gives ten back. So nine out of ten must be alike, for fifty pages and more,
 before the family is barren: what its pages lead to is then left out. A page that others lead to as well is
 no offspring, and is fetched in any case.
 """
 
 from __future__ import annotations
 
-from headway.policy.duplicates import distance
+from headway.policy.duplicates import near
 
-CREDIT = 100
+CREDIT = 50
 NEW_PAGE = 10
 _MOST_LIKENESSES = 4
 
 
 class Family:
-    __slots__ = ("_likenesses", "_tolerance", "credit", "is_told", "pages", "reason", "subject")
+    __slots__ = ("_drifts", "_likenesses", "_tolerance", "credit", "is_told", "pages", "reason", "subject")
 
-    def __init__(self, reason: str, subject: str, tolerance: int, fingerprint: int) -> None:
+    def __init__(
+        self, reason: str, subject: str, tolerance: int, fingerprint: int, *, drifts: bool = False
+    ) -> None:
+        """`drifts`: a page need only be like the ones before it, not like the first."""
         self.reason = reason
         self.subject = subject
         """The shape of their addresses, or their common fingerprint."""
         self._tolerance = tolerance
+        self._drifts = drifts
         self._likenesses = [fingerprint]
         self.credit = CREDIT
         self.pages = 0
@@ -40,7 +44,7 @@ class Family:
         return self.credit <= 0
 
     def is_like(self, fingerprint: int) -> bool:
-        return any(distance(fingerprint, known) <= self._tolerance for known in self._likenesses)
+        return near(fingerprint, self._likenesses, self._tolerance) is not None
 
     def has_bred(self, fingerprint: int) -> None:
         """One of its offspring has come, and has this fingerprint."""
@@ -48,4 +52,6 @@ class Family:
             self.credit -= 1
         else:
             self.credit = min(CREDIT, self.credit + NEW_PAGE)
-            self._likenesses = [*self._likenesses[1 - _MOST_LIKENESSES :], fingerprint]
+        if self._drifts:
+            first, *last = self._likenesses
+            self._likenesses = [first, *last[2 - _MOST_LIKENESSES :], fingerprint]

@@ -16,7 +16,7 @@ import msgspec
 from headway.model.command import Command, SaveNotice, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
-from headway.policy.duplicates import NEAR_BITS, Mirrors, keep_last
+from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, Mirrors, keep_last, near
 from headway.policy.traps import addresses
 from headway.policy.traps.family import Family
 from headway.policy.traps.queries import QueryWatch
@@ -39,7 +39,7 @@ YEARS_AHEAD = 10
 
 _COUNTED = frozenset({Kind.FETCHED, Kind.DUPLICATE})
 _MOST_SITES = 4096
-_MOST_FAMILIES = 64
+_MOST_FAMILIES = 32
 _MOST_OFFSPRING = 100_000
 _MOST_SESSION_PAGES = 100_000
 _CLOCKS_SHOW_A_DATE_FROM = 1e9
@@ -110,7 +110,7 @@ class TrapWatch:
     def learn(self, now: Instant, page: Page, outcome: Outcome) -> Lesson | None:
         """A page has settled; None if it teaches nothing."""
         parents = self._offspring.pop(page.key, None)
-        fingerprint = outcome.fingerprint
+        fingerprint = outcome.fingerprint & EVERY_BIT
         if not fingerprint or outcome.kind not in _COUNTED:
             return None
         path = addresses.path_of(page.url, page.site)
@@ -192,15 +192,16 @@ class TrapWatch:
             by_shape = watch.by_shape.get(shape)
             if by_shape is None:
                 reason = CALENDAR if addresses.year_of(path) is not None else NUMBERING
-                by_shape = Family(reason, shape, SHAPE_BITS, fingerprint)
+                by_shape = Family(reason, shape, SHAPE_BITS, fingerprint, drifts=True)
             _put(watch.by_shape, shape, by_shape)
-        by_content = watch.by_content.get(fingerprint) or next(
-            (family for family in watch.by_content.values() if family.is_like(fingerprint)), None
-        )
-        if by_content is None:
+        alike = watch.by_content
+        centre = fingerprint if fingerprint in alike else near(fingerprint, alike)
+        by_content = alike.get(centre) if centre is not None else None
+        if by_content is None or centre is None:
+            centre = fingerprint
             by_content = Family(SAME_PAGE, f"{fingerprint:x}", NEAR_BITS, fingerprint)
         by_content.pages += 1
-        _put(watch.by_content, int(by_content.subject, 16), by_content)
+        _put(alike, centre, by_content)
         return Lesson(site, shape, by_shape, by_content)
 
     def _site(self, site: Site) -> _SiteWatch:

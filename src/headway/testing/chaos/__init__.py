@@ -13,6 +13,9 @@ the list of behaviours and the list of expectations are one. Nothing in it is ra
     rules        robots.txt that is huge, late, circular, rubbish; a sitemap of entities
     encryption   certificates and handshakes
 
+Apart from those, in `TRAPS`, are sites that go on for ever: served by name, since a crawl that follows them
+has more than two pages to fetch.
+
     with ChaosProcess() as chaos:
         for name, site in chaos.sites.items():
             crawl(chaos.url(name, BAD), chaos.url(name, AFTER))
@@ -24,5 +27,16 @@ from headway.testing.chaos.process import ChaosProcess
 from headway.testing.chaos.roster import ROSTER
 from headway.testing.chaos.server import ServedChaos, serve_chaos
 from headway.testing.chaos.site import AFTER, BAD, ChaosSite
+from headway.testing.chaos.traps import TRAPS, TrapSite
 
-__all__ = ["AFTER", "BAD", "ROSTER", "ChaosProcess", "ChaosSite", "ServedChaos", "serve_chaos"]
+__all__ = [
+    "AFTER",
+    "BAD",
+    "ROSTER",
+    "TRAPS",
+    "ChaosProcess",
+    "ChaosSite",
+    "ServedChaos",
+    "TrapSite",
+    "serve_chaos",
+]

@@ -19,6 +19,7 @@ from headway.testing.chaos.process import Ready
 from headway.testing.chaos.roster import ROSTER, named
 from headway.testing.chaos.server import serve_chaos
 from headway.testing.chaos.site import ChaosSite
+from headway.testing.chaos.traps import TRAPS
 
 
 @click.command()
@@ -29,7 +30,7 @@ def main(names: tuple[str, ...], *, only_list: bool) -> None:
     try:
         sites = named(names) if names else ROSTER
         if only_list:
-            for site in sites.values():
+            for site in {**sites, **({} if names else TRAPS)}.values():
                 click.echo(f"{site.name:28} {site.bad:20} {site.does}")
             return
         asyncio.run(_serve_until_told(sites))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from headway.errors import HeadwayError
 from headway.testing.chaos import bodies, encryption, framing, heads, markup, redirects, rules, silence
 from headway.testing.chaos.site import ChaosSite
+from headway.testing.chaos.traps import TRAPS
 
 ROOMS = {
     "silence": silence.SITES,
@@ -19,12 +20,15 @@ ROOMS = {
     "encryption": encryption.SITES,
 }
 ROSTER = {site.name: site for sites in ROOMS.values() for site in sites}
+_EVERYTHING = {**ROSTER, **TRAPS}
 
 
 def named(names: Iterable[str]) -> dict[str, ChaosSite]:
     chosen = {}
     for name in names:
-        if name not in ROSTER:
-            raise HeadwayError(f"no site of the chaos web is called {name!r}; there are {', '.join(ROSTER)}")
-        chosen[name] = ROSTER[name]
+        if name not in _EVERYTHING:
+            raise HeadwayError(
+                f"no site of the chaos web is called {name!r}; there are {', '.join(_EVERYTHING)}"
+            )
+        chosen[name] = _EVERYTHING[name]
     return chosen
