@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from headway.cli.log import Log, log_options
+from headway.cli.runs import RunType
 from headway.errors import HeadwayError
 
 USUAL_PORT = 8077
@@ -21,7 +22,7 @@ _TOKEN_VARIABLE = "HEADWAY_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a token
 
 
 @click.command("serve")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -32,7 +33,7 @@ _TOKEN_VARIABLE = "HEADWAY_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a token
 )
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input closes.")
 @log_options
-def serve_command(run: Path, *, host: str, port: int, with_parent: bool, log: Log) -> int:
+def serve_command(run: Path | str, *, host: str, port: int, with_parent: bool, log: Log) -> int:
     """Show a run in a browser while it crawls, or afterwards; steer it from there.
 
     The address that is printed has the token in it, without which nothing can be changed; off loopback

@@ -45,6 +45,15 @@ class Deadlines(msgspec.Struct, frozen=True):
     missed: int = 0
 
 
+class Collector(msgspec.Struct, frozen=True):
+    name: str
+    label: str
+    joined_at: At | None
+    sites: int
+    """That it holds now."""
+    received_bytes: int
+
+
 class Run(msgspec.Struct, frozen=True):
     name: str
     state: RunState
@@ -69,7 +78,10 @@ class Run(msgspec.Struct, frozen=True):
     """When the last site will probably end, at the latest."""
     deadlines: Deadlines
     errors: list[ErrorCount]
-    collectors: int
+    collectors: list[Collector]
+    """The processes that crawl, on this machine or on several."""
+    takes_orders: bool
+    """Whether it can be steered from here: a crawl in a run folder can."""
 
 
 class SiteLine(msgspec.Struct, frozen=True):

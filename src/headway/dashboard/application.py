@@ -32,7 +32,7 @@ _LARGEST_NUMBER = 2**53
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def build(folder: Path, watching: Watching, *, token: str, is_public: bool) -> Starlette:
+def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -> Starlette:
     registry = CollectorRegistry()
     registry.register(metrics.RunCollector(watching.picture))
     document = openapi.document(is_public=is_public)
@@ -63,7 +63,7 @@ def build(folder: Path, watching: Watching, *, token: str, is_public: bool) -> S
         if body is None:
             return problem(413, f"an order has at most {_MOST_ORDER_BYTES} bytes")
         wish: Wish = msgspec.json.decode(body, type=Wish)
-        return answer(grant(folder, watching, wish), 202)
+        return answer(grant(run, watching, wish), 202)
 
     routes = [
         Route("/", page),

@@ -21,8 +21,9 @@ _INTERESTING = (b'"foresee-', b'"order-', b'"set-capacity"', b'"finish"')
 
 
 class LogTail:
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / DECISIONS
+    def __init__(self, folder: Path | None) -> None:
+        """None: a crawl without a folder, whose collectors keep their logs."""
+        self._path = folder / DECISIONS if folder is not None else None
         self._position = 0
         self._lines: deque[LogLine] = deque(maxlen=_KEPT)
 
@@ -32,6 +33,8 @@ class LogTail:
         return list(self._lines)[::-1][:most]
 
     def _read_on(self) -> None:
+        if self._path is None:
+            return
         try:
             size = self._path.stat().st_size
             if size < self._position:  # cut back when the crawl was taken up again

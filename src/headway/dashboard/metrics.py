@@ -35,7 +35,7 @@ class RunCollector(Collector):
         yield errors
         yield GaugeMetricFamily("headway_pages_waiting", "Pages in the queue", run.waiting)
         yield GaugeMetricFamily("headway_requests_in_flight", "Requests under way", run.in_flight)
-        yield GaugeMetricFamily("headway_collectors", "Processes that crawl", run.collectors)
+        yield GaugeMetricFamily("headway_collectors", "Processes that crawl", len(run.collectors))
         yield GaugeMetricFamily(
             "headway_link_rate_bytes_per_second", "Measured over the last second", run.rate_bytes_per_s
         )

@@ -22,9 +22,9 @@ USUAL_PORT = 8077
 class Served:
     """A listening dashboard. `address` is what to open; `run` serves until `stop` or an interrupt."""
 
-    def __init__(self, folder: Path, *, host: str, port: int, token: str) -> None:
+    def __init__(self, run: Path | str, *, host: str, port: int, token: str) -> None:
         self.is_public = not is_loopback(host)
-        self._watching = Watching(folder)
+        self._watching = Watching(run)
         try:
             self._socket = _listen(host, port)
         except BaseException:
@@ -34,7 +34,7 @@ class Served:
         shown = "127.0.0.1" if host in {"0.0.0.0", "localhost"} else host  # noqa: S104 - only compared
         self.origin = f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}"
         self.address = f"{self.origin}/#token={token}"
-        app = build(folder, self._watching, token=token, is_public=self.is_public)
+        app = build(run, self._watching, token=token, is_public=self.is_public)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"

@@ -10,9 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from headway.app.limit import LIMIT_FILE
 from headway.dashboard.answers import (
+    Collector,
     CoursePoint,
     Deadlines,
     ErrorCount,
@@ -27,7 +29,7 @@ from headway.dashboard.answers import (
     SiteState,
 )
 from headway.dashboard.happenings import LogTail
-from headway.store.onlooker import Onlooker, SampleNow, SiteNow
+from headway.store.onlooker import CollectorNow, SampleNow, SiteNow, open_onlooker
 
 LINK_S = 600
 _FRESH_S = 4.0
@@ -48,17 +50,18 @@ class Picture(msgspec.Struct, frozen=True):
 class Watching:
     """Use from one thread. `picture` reads anew when the last one is older than most of a second."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._onlooker = Onlooker(folder)
-        self._folder = folder
+    def __init__(self, run: Path | str, clock: Callable[[], float] = time.time) -> None:
+        self._onlooker = open_onlooker(run)
+        self._folder = run if isinstance(run, Path) else None
         self._clock = clock
         self._began_at, self.job = self._onlooker.crawl()
         self._picture: Picture | None = None
         self._read_at = -math.inf
         self._earlier: deque[tuple[float, dict[int, int]]] = deque()
+        self._collectors: list[CollectorNow] = []
         self._errors_at = -math.inf
         self._counted: list[ErrorCount] = []
-        self.log = LogTail(folder)
+        self.log = LogTail(self._folder)
 
     def close(self) -> None:
         self._onlooker.close()
@@ -76,7 +79,7 @@ class Watching:
             return None
         course = self._onlooker.course(number)
         step = max(1, math.ceil(len(course) / _MOST_COURSE_POINTS))
-        points = [CoursePoint(*msgspec.structs.astuple(row)) for row in course[::-step][::-1]]
+        points = [CoursePoint(*structs.astuple(row)) for row in course[::-step][::-1]]
         return SiteDetail(line, points, [OutcomeCount(*row) for row in self._onlooker.site_outcomes(number)])
 
     def failures(self, most: int) -> list[FailedPage]:
@@ -105,8 +108,8 @@ class Watching:
         return Picture(self._run(now, state, last, sites, link), link, sites)
 
     def _state(self, now: float, last: SampleNow | None, rows: Sequence[SiteNow]) -> RunState:
-        is_alive = self._onlooker.crawling_process() is not None
-        if is_alive and (last is None or abs(now - last.at) < _FRESH_S):
+        self._collectors = self._onlooker.collectors()
+        if self._collectors and (last is None or abs(now - last.at) < _FRESH_S):
             return "paused" if last is not None and last.is_paused else "running"
         is_over = bool(rows) and all(row.ended_at is not None and not row.waiting for row in rows)
         return "finished" if is_over else "stopped"
@@ -139,7 +142,7 @@ class Watching:
         ends = [line.forecast_to_at for line in sites if line.forecast_to_at is not None]
         bound = None if last is None or not math.isfinite(last.capacity_bytes_per_s) else last
         return Run(
-            name=self._folder.resolve().name,
+            name=self._onlooker.name,
             state=state,
             now=now,
             started_at=self._began_at,
@@ -154,16 +157,16 @@ class Watching:
             rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
             mean_bytes_per_s=_mean(link),
             bound_bytes_per_s=bound.capacity_bytes_per_s if bound is not None else None,
-            bound_is_set_by_hand=(self._folder / LIMIT_FILE).exists(),
+            bound_is_set_by_hand=self._folder is not None and (self._folder / LIMIT_FILE).exists(),
             predicted_bytes_per_s=last.predicted_bytes_per_s if last is not None and is_live else None,
             forecast_at=max(ends, default=None) if is_live else None,
             deadlines=Deadlines(
                 **{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}
             ),
             errors=self._errors(now),
-            collectors=1 if is_live else 0,
+            collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
+            takes_orders=self._folder is not None,
         )
-
 
     def _errors(self, now: float) -> list[ErrorCount]:
         """Counted over all sites, so not every second."""

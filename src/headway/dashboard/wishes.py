@@ -35,14 +35,16 @@ class RefusedError(HeadwayError):
         self.status = status
 
 
-def grant(folder: Path, watching: Watching, wish: Wish) -> Accepted:
+def grant(run: Path | str, watching: Watching, wish: Wish) -> Accepted:
     """Carry a wish to the crawl; RefusedError or another HeadwayError when it makes no sense."""
+    if not isinstance(run, Path):
+        raise RefusedError(409, "a crawl on a PostgreSQL server takes no orders from here; change its job")
     now = Instant(time.time())
     name: str = wish.__struct_config__.tag  # type: ignore[assignment]
     if isinstance(wish, SetBandwidth):
-        write_limit(folder, wish.bandwidth)
+        write_limit(run, wish.bandwidth)
     else:
-        write_order(folder, now, _order(now, watching, wish))
+        write_order(run, now, _order(now, watching, wish))
     is_running = watching.is_running()
     return Accepted(name, "within a second" if is_running else "when the crawl is started again")
 

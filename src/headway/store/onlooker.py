@@ -23,7 +23,7 @@ _LAST_PAGES = 20_000
 
 _SITES = """
     SELECT site.id, site, done, failed, excluded, coalesce(waiting, 0), wire_bytes, content_bytes,
-           deadline_at, weight, coalesce(max_pages = 0, 0), started_at, ended_at, left_bytes,
+           deadline_at, weight, CASE WHEN max_pages = 0 THEN 1 ELSE 0 END, started_at, ended_at, left_bytes,
            share_bytes_per_s, forecast_from_at, forecast_to_at
     FROM site LEFT JOIN task ON task.site_id = site.id
     WHERE task.site_id NOT NULL OR free_at NOT NULL ORDER BY site.id"""
@@ -82,6 +82,16 @@ class CourseRow(msgspec.Struct, frozen=True, gc=False):
     forecast_to_at: float | None
 
 
+class CollectorNow(msgspec.Struct, frozen=True, gc=False):
+    """A process that crawls."""
+
+    name: str
+    label: str = ""
+    joined_at: float | None = None
+    sites: int = 0
+    received_bytes: int = 0
+
+
 class Failure(msgspec.Struct, frozen=True, gc=False):
     url: str
     kind: str
@@ -128,6 +138,15 @@ class Onlooker:
         found = self._all(_FAILURES, (_LAST_PAGES, most))
         return [Failure(rows.url_of(path, site), *rest) for site, path, *rest in found]
 
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def collectors(self) -> list[CollectorNow]:
+        """Who crawls just now, as far as can be told."""
+        pid = self.crawling_process()
+        return [] if pid is None else [CollectorNow(f"process {pid}")]
+
     def crawling_process(self) -> int | None:
         """The process that last took the folder, if it is alive."""
         try:
@@ -145,3 +164,14 @@ class Onlooker:
     def _all(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with clear_errors(self.path):
             return self._connection.execute(query, tuple(values)).fetchall()
+
+
+def open_onlooker(run: Path | str) -> Onlooker:
+    """Of a run folder, or of a crawl on a PostgreSQL server."""
+    from headway.store.postgres.address import is_address
+
+    if not is_address(str(run)):
+        return Onlooker(Path(run))
+    from headway.store.postgres.onlooker import PostgresOnlooker
+
+    return PostgresOnlooker(str(run))

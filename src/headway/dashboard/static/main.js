@@ -91,10 +91,10 @@ function showRun() {
   byId("legend-bound-item").hidden = run.bound_bytes_per_s === null;
   if (run.bound_bytes_per_s !== null) setText(byId("legend-bound"), rate(run.bound_bytes_per_s));
   setText(byId("pause"), run.state === "paused" ? "Resume" : "Pause");
-  byId("pause").disabled = !hasToken() || !isLive();
-  byId("enter-token").hidden = hasToken();
-  for (const element of document.querySelectorAll(".needs-token:not(#pause)")) element.disabled = !hasToken();
-  setText(byId("collectors"), run.collectors > 1 ? `${run.collectors} collectors` : "");
+  byId("pause").disabled = !hasToken() || !isLive() || !run.takes_orders;
+  byId("enter-token").hidden = hasToken() || !run.takes_orders;
+  for (const element of document.querySelectorAll(".needs-token:not(#pause)")) element.disabled = !hasToken() || !run.takes_orders;
+  showCollectors(run.collectors);
   showErrors(run.errors);
 }
 
@@ -125,6 +125,25 @@ function showTiles() {
     setText(byId("tile-forecast"), run.state === "finished" ? "all done" : isLive() ? "–" : "stopped");
     setText(byId("tile-forecast-note"), run.state === "stopped" ? "start the same crawl again to go on" : isLive() ? "not planned: no bound, no deadlines" : `at ${clock(run.last_seen_at ?? run.started_at)}`);
   }
+}
+
+function showCollectors(collectors) {
+  byId("collectors-panel").hidden = collectors.length < 2;
+  const stamp = JSON.stringify(collectors);
+  if (byId("collectors").dataset.stamp === stamp) return;
+  byId("collectors").dataset.stamp = stamp;
+  byId("collectors").replaceChildren(
+    ...collectors.map((each) =>
+      make(
+        "li",
+        {},
+        make("b", { text: each.name }),
+        make("span", { name: "muted", text: each.label }),
+        make("span", { text: `${count(each.sites)} sites` }),
+        make("span", { text: size(each.received_bytes) }),
+        make("span", { name: "muted", text: each.joined_at === null ? "" : `here for ${duration(run.now - each.joined_at)}` }),
+      )),
+  );
 }
 
 function showErrors(errors) {

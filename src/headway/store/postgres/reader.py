@@ -33,6 +33,10 @@ class PostgresReader(RunReader):
     def close(self) -> None:
         self._server.close()
 
+    def ask(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """A question in SQLite's words."""
+        return self._all(query, values)
+
     def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self.address.clear_errors():
             found = self._server.execute(_translated(query).encode(), values).fetchall()
