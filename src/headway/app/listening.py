@@ -26,6 +26,7 @@ from headway.store.reader import DATABASE
 from headway.units import Seconds
 
 _LOOK_EVERY_S = 1.0
+_OWN_ECHO_S = 60.0
 
 
 class Listening:
@@ -53,8 +54,10 @@ class Listening:
         """Until `drain` or `stop`."""
         save_settings(self._folder, self._settings)
         tally = load_tally(self._folder / FOLDER / LISTENER_TALLY)
-        # A page is not worth a second look as long as its copy is fresh.
-        repeat_after_s = Seconds(min(3600.0, self._settings.refresh_after_s))
+        # A page is not worth a second look as long as its copy is fresh; and what we ask of the proxy for it
+        # is announced as well, which must not make us ask for it once more.
+        settings = self._settings
+        repeat_after_s = Seconds(max(min(3600.0, settings.refresh_after_s), settings.delay_s + _OWN_ECHO_S))
         intake = Intake(self._job.scope, self._privacy, tally, repeat_after_s=repeat_after_s)
         async with Listener(self._folder, self._places, intake, WallClock()):
             while not self._stopping.is_set():

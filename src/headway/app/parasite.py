@@ -127,6 +127,7 @@ class Parasite:
 
     def _count(self, outcome: Outcome, copy: Copy | None, *, is_good: bool) -> None:
         tally = self.tally
+        tally.asked += 1
         tally.quick += 0 < outcome.duration_s < _QUICK_S
         if not is_good:
             bump(tally.errors, str(outcome.kind))

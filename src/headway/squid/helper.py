@@ -3,12 +3,14 @@
     url_rewrite_program /path/to/headway-squid-helper /path/to/helper.sock
 
 Squid waits for each answer, so answers come first and never wait for headway: announcements are datagrams,
-sent without blocking. Those that cannot be sent are counted, and the number goes with the next that can.
+sent without blocking. Some are kept for later when they cannot be sent; those lost are counted, and headway
+is told the number.
 Only the standard library is used, and little of it: Squid may start many of these.
 """
 
 import errno
 import os
+import select
 import socket
 import sys
 import time
@@ -16,8 +18,12 @@ import time
 UNIX_DATAGRAM_BYTES = 32_768
 UDP_DATAGRAM_BYTES = 1_300
 LONGEST_LINE = 65_536
+MOST_KEPT = 10_000
+"""Announcements for a headway that is busy or away for a moment."""
 _COMPLAIN_EVERY_S = 60.0
 _READ_BYTES = 65_536
+_TRY_AGAIN_S = 0.05
+_SEND_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 def split_line(line: bytes) -> tuple[bytes, bytes]:
@@ -39,7 +45,8 @@ def announcement_of(request: bytes) -> bytes:
 
 
 class Announcer:
-    """Sends lines to headway without ever waiting for it, and counts those that are lost."""
+    """Sends lines to headway without ever waiting for it. What cannot be sent now is kept for later, as far
+    as there is room, and counted as lost beyond that."""
 
     def __init__(self, address: str) -> None:
         kind, _, rest = address.partition(":")
@@ -54,39 +61,54 @@ class Announcer:
             self._most_bytes = UNIX_DATAGRAM_BYTES
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._number = 0
         self.lost = 0
         self._told_lost = 0
+        self.backlog: list[bytes] = []
         self._complained_at = -_COMPLAIN_EVERY_S
 
     def announce(self, lines: list[bytes]) -> None:
-        gathered: list[bytes] = []
-        size = 0
-        for line in lines:
-            if gathered and size + len(line) > self._most_bytes:
-                self._send(gathered)
-                gathered, size = [], 0
-            gathered.append(line)
-            size += len(line) + 1
-        if gathered:
-            self._send(gathered)
+        self.backlog += lines
+        self.flush()
+        if len(self.backlog) > MOST_KEPT:
+            self.lost += len(self.backlog) - MOST_KEPT
+            del self.backlog[:-MOST_KEPT]
+
+    def flush(self) -> None:
+        """Send what can be sent at once."""
+        while self.backlog:
+            size = count = 0
+            for line in self.backlog:
+                size += len(line) + 1
+                if count and size > self._most_bytes:
+                    break
+                count += 1
+            if not self._send(self.backlog[:count]):
+                break
+            del self.backlog[:count]
 
     def finish(self) -> None:
-        """Tell of what was lost, if there is still anybody to tell."""
+        """The last try; and tell of what was lost, if there is still anybody to tell."""
+        self.flush()
+        self.lost += len(self.backlog)
         if self.lost > self._told_lost:
             self._send([])
         self._socket.close()
 
-    def _send(self, lines: list[bytes]) -> None:
+    def _send(self, lines: list[bytes]) -> bool:
         head = b"headway 1 %d %d %d" % (os.getpid(), self._number, self.lost)
         try:
             self._socket.sendto(b"\n".join([head, *lines]), self._to)
         except OSError as problem:
-            self.lost += len(lines)
             self._complain(problem)
-        else:
-            self._number += 1
-            self._told_lost = self.lost
+            # Too long for this way, now and ever.
+            if problem.errno == errno.EMSGSIZE:
+                self.lost += len(lines)
+            return problem.errno == errno.EMSGSIZE
+        self._number += 1
+        self._told_lost = self.lost
+        return True
 
     def _complain(self, problem: OSError) -> None:
         now = time.monotonic()
@@ -99,7 +121,14 @@ class Announcer:
 def serve(announcer: Announcer, requests: int = 0, answers: int = 1) -> None:
     """Answer until Squid closes its end."""
     rest = b""
-    while chunk := os.read(requests, _READ_BYTES):
+    while True:
+        is_ready, _, _ = select.select([requests], [], [], _TRY_AGAIN_S if announcer.backlog else None)
+        if not is_ready:
+            announcer.flush()
+            continue
+        chunk = os.read(requests, _READ_BYTES)
+        if not chunk:
+            return
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[:LONGEST_LINE]  # the beginning of an endless line has the channel's number
         replies, told = [], []

@@ -37,7 +37,7 @@ def listened(listener: Tally, collector: Tally) -> Listened:
         collector.fresh,
         collector.new,
         dict(collector.errors),
-        collector.quick / collector.answered if collector.answered else None,
+        collector.quick / collector.asked if collector.asked else None,
     )
 
 

@@ -25,16 +25,10 @@ class Tally(msgspec.Struct):
     """Not fetched: the copy is young enough."""
     new: int = 0
     errors: dict[str, int] = msgspec.field(default_factory=dict)
+    asked: int = 0
+    """Requests that the proxy was asked and that came to an end."""
     quick: int = 0
     """Answered by the proxy in less than a second."""
-
-    @property
-    def answered(self) -> int:
-        return self.updates + self.new + sum(self.errors.values())
-
-    @property
-    def settled(self) -> int:
-        return self.answered + self.fresh
 
 
 def bump(counts: dict[str, int], reason: str, by: int = 1) -> None:

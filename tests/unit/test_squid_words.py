@@ -1,0 +1,141 @@
+"""What Squid says is read in every dress, nothing private is kept, and nothing goes uncounted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.policy.scope import Scope
+from headway.squid.intake import Intake
+from headway.squid.lines import Asked, DatagramHead, read_announced_line, read_datagram, read_log_line
+from headway.squid.privacy import PrivacyRules
+from headway.squid.table import listened, table_lines
+from headway.squid.tally import Tally
+from headway.units import Instant, Seconds
+
+NATIVE = (
+    "1066037222.352    126 10.0.0.7 TCP_MISS/200 5270 GET http://a.test/page.html alice "
+    "DIRECT/1.2.3.4 text/html"
+)
+COMBINED = (
+    '10.0.0.7 - alice [01/Jan/2026:00:00:00 +0000] "GET http://a.test/page.html HTTP/1.1" 200 5270 '
+    '"http://ref.test/" "Mozilla/5.0" TCP_MISS:HIER_DIRECT'
+)
+OURS = "200 GET text/html;charset=utf-8 http://a.test/page.html"
+
+
+@pytest.mark.parametrize("line", [NATIVE, COMBINED, OURS])
+def test_every_log_format_gives_method_url_and_status_and_no_user(line: str) -> None:
+    asked = read_log_line(line)
+    assert asked is not None
+    assert (asked.method, asked.url, asked.status) == ("GET", "http://a.test/page.html", 200)
+    assert asked.media_type in {"text/html", ""}
+    assert "alice" not in repr(asked)
+    assert "10.0.0.7" not in repr(asked)
+
+
+def test_an_aborted_request_is_no_answer() -> None:
+    aborted = read_log_line(NATIVE.replace("TCP_MISS/200", "TCP_MISS_ABORTED/000"))
+    assert aborted is not None
+    assert aborted.status >= 400
+
+
+@given(st.text(max_size=300))
+def test_no_line_makes_a_reader_raise(line: str) -> None:
+    read_log_line(line)
+    read_announced_line(line)
+    read_datagram(line.encode("utf-8", "surrogatepass"))
+
+
+def intake(*, queries: bool = False, **scope: object) -> Intake:
+    return Intake(Scope(hosts=frozenset({"a.test"}), **scope), PrivacyRules(queries), Tally())  # type: ignore[arg-type]
+
+
+def taken(each: Intake, url: str, method: str = "GET", now: float = 0.0) -> str | None:
+    return each.take(Instant(now), Asked(method, url))
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (None, "garbage"),
+        (Asked("CONNECT", "a.test:443"), "connect"),
+        (Asked("POST", "http://a.test/"), "method"),
+        (Asked("GET", "http://a.test/", 404), "not-answered-well"),
+        (Asked("GET", "http://a.test/x", 200, "image/png"), "unwanted-type"),
+        (Asked("GET", "ftp://a.test/x"), "not-http"),
+        (Asked("GET", "urn:x"), "not-http"),
+        (Asked("GET", "http://[::1"), "not-http"),
+        (Asked("GET", "http://b.test/"), "out-of-scope: other-host"),
+        (Asked("GET", "http://a.test/x.zip"), "out-of-scope: unwanted-extension"),
+        (Asked("GET", "http://a.test/" + "x" * 3000), "url-too-long"),
+        (Asked("GET", "http://me:secret@a.test/"), "credentials"),
+        (Asked("GET", "http://a.test/x?q=1"), "query"),
+        (Asked("GET", "http://a.test/x?"), "query"),
+        (Asked("GET", "http://a.test/x;jsessionid=1A"), "session-in-path"),
+        (Asked("GET", "http://a.test/robots.txt"), "robots-txt"),
+    ],
+)
+def test_what_is_not_taken_is_counted_with_its_reason(asked: Asked | None, reason: str) -> None:
+    each = intake()
+    assert each.take(Instant(0.0), asked) is None
+    assert each.tally.refused == {reason: 1}
+    assert (each.tally.announced, each.tally.accepted) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["token", "SID", "PHPSESSID", "user_id", "access_token", "e-mail", "X-Amz-Signature"]
+)
+def test_with_queries_on_a_private_parameter_still_keeps_a_url_out(name: str) -> None:
+    each = intake(queries=True)
+    assert taken(each, f"http://a.test/x?page=2&{name}=abc") is None
+    assert each.tally.refused == {"private-parameter": 1}
+
+
+def test_with_queries_on_an_ordinary_query_is_taken() -> None:
+    assert taken(intake(queries=True), "http://a.test/x?page=2&sort=asc") == "http://a.test/x?page=2&sort=asc"
+
+
+def test_a_page_asked_for_again_and_again_is_taken_once_until_it_may_be_old() -> None:
+    each = Intake(Scope(), PrivacyRules(), Tally(), repeat_after_s=Seconds(60.0))
+    assert taken(each, "http://a.test/x#top") == "http://a.test/x"
+    assert taken(each, "http://A.test/x", now=59.0) is None
+    assert taken(each, "http://a.test/x", now=60.0) == "http://a.test/x"
+    assert each.tally.refused == {"repeated": 1}
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.builds(Asked, st.sampled_from(["GET", "CONNECT", "PUT"]), st.text())),
+        max_size=30,
+    )
+)
+def test_every_announcement_is_either_accepted_or_refused(asked: list[Asked | None]) -> None:
+    each = intake(queries=True)
+    for one in asked:
+        each.take(Instant(0.0), one)
+    tally = each.tally
+    assert tally.announced == len(asked) == tally.accepted + sum(tally.refused.values())
+
+
+def test_what_a_helper_could_not_send_and_what_was_lost_on_the_way_is_counted() -> None:
+    each = intake()
+    for head in (DatagramHead(7, 0, 0), DatagramHead(7, 1, 5), DatagramHead(7, 4, 5), DatagramHead(8, 0, 2)):
+        each.hear_from(head)
+    assert each.tally.lost == {"headway-was-away-or-busy": 7, "datagrams-dropped-by-the-system": 2}
+
+
+def test_a_helper_that_was_started_anew_is_not_taken_for_one_that_lost_everything() -> None:
+    each = intake()
+    each.hear_from(DatagramHead(7, 9, 3))
+    each.hear_from(DatagramHead(7, 0, 0))
+    assert each.tally.lost == {"headway-was-away-or-busy": 3}
+
+
+def test_the_table_adds_up() -> None:
+    collector = Tally(updates=89, fresh=6, new=4, errors={"missing": 1}, asked=94, quick=47)
+    lines = table_lines(listened(Tally(announced=200, accepted=100, refused={"query": 100}), collector))
+    assert any("updates performed" in line and "89.0%" in line for line in lines)
+    assert any("announcements looked at" in line and " 100 " in line for line in lines)
+    assert any("50%" in line for line in lines)
