@@ -114,8 +114,7 @@ class HandOut:
             commands.append(FetchRobots(room.site, book.robots_url))
         elif self._asks_robots and book.robots_unreachable:
             everyone = self._frontier.take_all(room.site)
-            unreachable = Outcome(Kind.ROBOTS_UNREACHABLE, detail=book.robots_problem)
-            self._drop(now, book, everyone, (unreachable, PageState.FAILED), commands)
+            self._drop(now, book, everyone, (book.without_rules, PageState.FAILED), commands)
         else:
             waiting = self._frontier.take(room)
             if waiting.page.key in self._overtaken:

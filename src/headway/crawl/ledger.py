@@ -6,7 +6,7 @@ from collections import Counter
 
 from headway.model.command import PageState
 from headway.model.event import RobotsSettled
-from headway.model.outcome import Outcome
+from headway.model.outcome import Kind, Outcome
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import SiteRecord
@@ -87,6 +87,14 @@ class SiteBook:
         task = self.task
         pages_full = task.max_pages is not None and self.done + self.in_flight >= task.max_pages
         return pages_full or (task.max_bytes is not None and self.wire_bytes >= task.max_bytes)
+
+    @property
+    def without_rules(self) -> Outcome:
+        """How its pages end when its rules could not be had; that we did not want to ask is told as such."""
+        kind, _, detail = self.robots_problem.partition(": ")
+        if kind == Kind.FORBIDDEN_ADDRESS:
+            return Outcome(Kind.FORBIDDEN_ADDRESS, detail=detail)
+        return Outcome(Kind.ROBOTS_UNREACHABLE, detail=self.robots_problem)
 
     def restore(self, record: SiteRecord) -> None:
         self.done, self.failed, self.excluded = record.done, record.failed, record.excluded
