@@ -237,7 +237,6 @@ async def test_uploads_are_counted_and_charged_where_asked(make):
 async def test_grants_are_called_in_the_order_of_their_turn():
     pacer = Pacer(100_000.0)
     called = []
-    pacer.enter(0.0, "a")
     done = asyncio.Event()
     assert pacer.ask("a", 2_000, lambda: called.append("first")) is None
     for name in ("second", "third"):

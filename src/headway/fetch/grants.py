@@ -13,22 +13,26 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
-from headway.fetch.peak import SLOT_S, PeakGuard
+from headway.fetch.peak import PeakGuard
 
 Key = TypeVar("Key", bound=Hashable)
 
 _SMALL_LINK_BYTES_PER_S = 2_000_000
 _NO_CLAIM_SHARE = 0.01
-_MAX_CREDIT_S = 0.25
+_MAX_CREDIT_S = 0.15
 _CREDIT_LASTS_S = 0.5
+_LOOK_AGAIN_S = 0.004
+_MAY_LAG_S = 0.5
+"""How far a site may fall behind its share, waiting for the network, and still make up for it."""
 
 
 class Ask(Generic[Key]):
     """One wish for `cost_bytes` to arrive `latency_s` after it is granted; `granted` until withdrawn."""
 
-    __slots__ = ("cost_bytes", "granted", "key", "latency_s", "withdrawn")
+    __slots__ = ("asked_at", "cost_bytes", "granted", "key", "latency_s", "withdrawn")
 
-    def __init__(self, key: Key, cost_bytes: float, latency_s: float) -> None:
+    def __init__(self, asked_at: float, key: Key, cost_bytes: float, latency_s: float) -> None:
+        self.asked_at = asked_at
         self.key = key
         self.cost_bytes = cost_bytes
         self.latency_s = latency_s
@@ -39,12 +43,11 @@ class Ask(Generic[Key]):
 class _Flow:
     """A site's place in the queue: `claim` is its guaranteed rate, 0 where it has none of its own."""
 
-    __slots__ = ("active", "claim", "finish_tag", "last_cost_bytes", "last_slot")
+    __slots__ = ("active", "claim", "finish_tag", "last_cost_bytes")
 
     def __init__(self, claim: float, finish_tag: float) -> None:
         self.claim = claim
         self.finish_tag = finish_tag
-        self.last_slot = 0
         self.last_cost_bytes = 0.0
         self.active = False
 
@@ -58,7 +61,7 @@ class Grants(Generic[Key]):
         capacity_bytes_per_s: float,
         *,
         catch_up_s: float = 0.02,
-        peak_tolerance: float = 0.025,
+        peak_tolerance: float = 0.03,
         max_debt_s: float = 1.0,
         aim: float | None = None,
     ) -> None:
@@ -146,11 +149,12 @@ class Grants(Generic[Key]):
     def ask(self, now: float, key: Key, cost_bytes: float, latency_s: float = 0.0) -> Ask[Key]:
         """Queue a wish; `take` tells when it is granted."""
         flow = self._flow(key)
-        wish = Ask(key, max(0.0, cost_bytes), latency_s)
+        wish = Ask(now, key, max(0.0, cost_bytes), latency_s)
         self._serial += 1
-        heapq.heappush(self._queue, (max(self._virtual, flow.finish_tag), self._serial, wish))
+        start_tag = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
+        heapq.heappush(self._queue, (start_tag, self._serial, wish))
         # Several asks of one site follow one another, so each advances the tag from which the next starts.
-        flow.finish_tag = max(self._virtual, flow.finish_tag) + wish.cost_bytes / self._weight(flow)
+        flow.finish_tag = start_tag + wish.cost_bytes / self._weight(flow)
         flow.last_cost_bytes = wish.cost_bytes
         self._waiting += 1
         return wish
@@ -161,17 +165,17 @@ class Grants(Generic[Key]):
             return False
         flow = self._flows.get(key) or self._flow(key)
         quiet = self._blocked_until <= self._clear_at <= now and 0 < self._capacity < math.inf
-        if quiet and (slot := self._peak.book_if_quiet(now, now + latency_s, cost_bytes)) is not None:
+        if quiet and self._peak.book_if_quiet(now, now + latency_s, cost_bytes):
             # By far the most frequent case, so it is written out: a page a call, thousands a second.
             earliest = now - self._catch_up_s
             self._clear_at = max(self._clear_at, earliest) + cost_bytes / self._rate
-            flow.last_slot = slot
         elif not self._may_grant(now, cost_bytes, latency_s):
             return False
         elif math.isfinite(self._capacity):
             self._spend(now, cost_bytes)
-            flow.last_slot = self._peak.book(now, now + latency_s, cost_bytes)
-        self._virtual = start_tag = max(self._virtual, flow.finish_tag)
+            self._peak.book(now, now + latency_s, cost_bytes)
+        start_tag = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
+        self._virtual = max(self._virtual, start_tag)
         flow.finish_tag = start_tag + cost_bytes / (flow.claim or self._common_weight)
         flow.last_cost_bytes = cost_bytes
         return True
@@ -194,17 +198,20 @@ class Grants(Generic[Key]):
         moved = self._clear_at + wire_bytes / self._rate
         if wire_bytes > 0:
             self._clear_at = min(moved, max(self._clear_at, now + self._max_debt_s))
-            self._peak.book(now, now, wire_bytes)
             if (flow := self._flows.get(key)) is not None:
-                flow.finish_tag = max(self._virtual, flow.finish_tag) + wire_bytes / self._weight(flow)
+                lag_from = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
+                flow.finish_tag = lag_from + wire_bytes / self._weight(flow)
         else:
             self._clear_at = max(moved, now)
             if moved < now:
                 self._credit(now, (now - moved) * self._rate)
-            if (flow := self._flows.get(key)) is not None:
-                self._peak.unbook(flow.last_slot, -wire_bytes)
             self._return_tag(key, -wire_bytes)
             self._blocked_until = -math.inf
+
+    def saw(self, now: float, arrived_bytes: float, outstanding_bytes: float) -> None:
+        """What really arrived since this was last told, and what is granted and still to come."""
+        if self._capacity < math.inf:
+            self._peak.saw(now, arrived_bytes, outstanding_bytes)
 
     def take(self, now: float) -> list[Ask[Key]]:
         """Those whose turn has come, in order."""
@@ -222,9 +229,7 @@ class Grants(Generic[Key]):
             self._virtual = max(self._virtual, tag)
             if math.isfinite(self._capacity):
                 self._spend(now, wish.cost_bytes)
-                slot = self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
-                if (flow := self._flows.get(wish.key)) is not None:
-                    flow.last_slot = slot
+                self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
             granted.append(wish)
         return granted
 
@@ -240,7 +245,7 @@ class Grants(Generic[Key]):
         if not self._capacity or (self._clear_at > now and self._credit_left(now) < cost_bytes):
             return False
         if not self._peak.fits(now, now + latency_s, cost_bytes):
-            self._blocked_until = now + SLOT_S
+            self._blocked_until = now + _LOOK_AGAIN_S
             return False
         return True
 
@@ -332,7 +337,7 @@ class Grants(Generic[Key]):
         self._queue = []
         for _tag, serial, wish in waiting:
             flow = self._flows[wish.key]
-            tag = max(self._virtual, flow.finish_tag - to_come[wish.key] / self._weight(flow))
+            tag = max(self._virtual - _MAY_LAG_S, flow.finish_tag - to_come[wish.key] / self._weight(flow))
             to_come[wish.key] -= wish.cost_bytes
             self._queue.append((tag, serial, wish))
         heapq.heapify(self._queue)
@@ -340,4 +345,5 @@ class Grants(Generic[Key]):
     def _return_tag(self, key: Key, cost_bytes: float) -> None:
         flow = self._flows.get(key)
         if flow is not None:
-            flow.finish_tag = max(self._virtual, flow.finish_tag - cost_bytes / self._weight(flow))
+            tag = flow.finish_tag - cost_bytes / self._weight(flow)
+            flow.finish_tag = max(self._virtual - _MAY_LAG_S, tag)

@@ -22,10 +22,13 @@ from headway.model.page import Site
 _TLS_FACTOR = 1.02
 _TLS_ALLOWANCE_BYTES = 64
 _UNLIMITED_BYTES = 1 << 62
-_GROW_WHEN_OFF_BY = 1.25
+_GROW_WHEN_OFF_BY = 1.05
 _SHRINK_WHEN_OFF_BY = 0.25
+_SHRINK_WHEN_BOUND_FELL = 0.6
+_FELL_TO = 0.7
+_FULL = 0.9
 _LOOK_EVERY_S = 0.25
-_LEARN_EVERY_S = 0.1
+_STALLED_AFTER_S = 0.5
 
 
 class Meter:
@@ -45,17 +48,20 @@ class Meter:
         self._book = pacer.book(site)
         self._wire = Wire(sock)
         self._scaled = buffer_bytes is None or buffer_bytes >= UNSCALED_BUFFER_BYTES
-        self._buffer_bytes = DEFAULT_BUFFER_BYTES if self._scaled else (buffer_bytes or 0)
-        self._grows_by_itself = self._scaled
+        self._buffer_bytes = DEFAULT_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
+        # A buffer that was never set grows to megabytes by itself. The scale of the window is agreed by now.
+        self._grows_by_itself = buffer_bytes is None
+        if buffer_bytes is not None and self._scaled:
+            self._wire.set_buffer(buffer_bytes)
         self._buffer_wanted = self._buffer_bytes
         self._buffer_best = self._buffer_bytes
         self._look_at = 0.0
-        self._learn_at = 0.0
         self._version = pacer.version
+        self._capacity = pacer.capacity_bytes_per_s
+        """The bound for which the buffer was chosen."""
         self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
         self._entered = False
-        self._since = 0.0
         self.secure = False
         # All counts are of stream bytes since the connection was opened, but for those that say wire.
         self._granted = 0
@@ -66,6 +72,9 @@ class Meter:
         self._wire_when_settled = 0
         self._sent_when_settled = 0
         self._wire_charged = charged_bytes
+        self._wire_seen = 0
+        self._moved_at = 0.0
+        """When bytes were last granted or seen to arrive."""
         self._reported = 0
         self._wire_so_far = 0
         self._learn_distance()
@@ -79,18 +88,18 @@ class Meter:
         """Whether a new connection would serve better: a buffer shrinks badly, a small one grows badly."""
         if not self._pacer.bounded:
             return not self._scaled
+        if self._version != self._pacer.version:
+            self._buffer_best = self._pacer.buffer_bytes(self._site)
         wanted = self._buffer_best
         too_small = not self._scaled and wanted >= UNSCALED_BUFFER_BYTES
-        return too_small or wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes
+        return too_small or wanted < self._shrinks_when_off_by() * self._buffer_bytes
 
     def begin(self, now: float) -> int:
         """How much of the answer must be granted before the request goes out."""
-        self._since = now
         self._read_at_begin = self._read
         if not self._pacer.bounded:
             return 0
-        self._entered = True
-        self._pacer.enter(now, self._site)
+        self._enter(now)
         if now >= self._look_at or self._version != self._pacer.version:
             self._resize(self._better_buffer(now))
         return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
@@ -98,6 +107,7 @@ class Meter:
     def ask(self, now: float, stream_bytes: int, on_granted: OnGranted) -> bool:
         """True when granted at once; else `on_granted` is called when it is."""
         book = self._book
+        self._moved_at = now
         wire_bytes = stream_bytes * book.overhead_factor
         if self._pacer.try_at_once(now, self._site, book, wire_bytes):
             self._note_grant(stream_bytes, wire_bytes)
@@ -130,10 +140,13 @@ class Meter:
         """What must be granted before the next read; so much of the answer is still to come, if known."""
         if not self._pacer.bounded:
             return 0
+        if not self._entered:  # the bound came while this was under way
+            self.look(now, 1.0)
+            self._enter(now)
         if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
             self._wire_so_far += self._compare(now, more_to_come=True)
             self._buffer_wanted = self._better_buffer(now)
-        elif self._version != self._pacer.version:
+        elif now >= self._look_at or self._version != self._pacer.version:
             self._buffer_wanted = self._better_buffer(now)
         remaining = _UNLIMITED_BYTES
         if remaining_bytes is not None:
@@ -158,8 +171,26 @@ class Meter:
             self._read_at_begin = self._read
         if self._entered:
             self._entered = False
-            self._pacer.leave(now, self._site)
+            self._pacer.leave(now, self._site, self)
         return wire_bytes
+
+    def look(self, now: float, lasted_s: float) -> tuple[float, float]:
+        """Wire bytes that have arrived since the last look, and those granted that are still to come."""
+        crossed = self._wire.crossed()
+        if crossed is None:
+            return 0.0, 0.0
+        arrived = crossed.received_bytes - self._wire_seen
+        self._wire_seen = crossed.received_bytes
+        if arrived:
+            self._moved_at = now
+        elif now > self._moved_at + _STALLED_AFTER_S + self._book.round_trip_s:
+            return 0.0, 0.0
+        outstanding = max(0, self._granted - crossed.stream_bytes) * self._book.overhead_factor
+        return arrived, self._book.saw(lasted_s, arrived, outstanding)
+
+    def _enter(self, now: float) -> None:
+        self._entered = True
+        self._pacer.enter(now, self._site, self)
 
     def _note_grant(self, stream_bytes: int, wire_bytes: float) -> None:
         # A grant covers what comes next, also where more had come already than was granted before.
@@ -183,13 +214,12 @@ class Meter:
             self._stream_when_settled = crossed.stream_bytes
             self._wire_when_settled = crossed.received_bytes
             self._sent_when_settled = crossed.sent_bytes
+            seen, self._wire_seen = self._wire_seen, crossed.received_bytes
             self._pacer.note_sent(self._site, sent_bytes)
             if self._pacer.bounded:
+                self._pacer.arrived_bytes += crossed.received_bytes - seen
                 outstanding = max(0, self._granted - crossed.stream_bytes)
-                if now >= self._learn_at:
-                    self._learn_at = now + _LEARN_EVERY_S
-                    self._book.learn(stream_bytes, wire_bytes, now - self._since, crossed.round_trip_s)
-        self._since = now
+                self._book.learn(now, stream_bytes, wire_bytes, crossed.round_trip_s)
         self._pacer.received_bytes += wire_bytes - self._reported
         self._reported = 0
         if not more_to_come:
@@ -213,7 +243,7 @@ class Meter:
             self._book.round_trip_s = crossed.round_trip_s
 
     def _better_buffer(self, now: float) -> int:
-        """Larger as soon as it helps. Shrinking loses packets, so it is left to the next connection."""
+        """Larger as soon as it helps. Shrinking loses packets on their way, so it waits until none are."""
         self._look_at = now + _LOOK_EVERY_S
         self._buffer_best = wanted = self._pacer.buffer_bytes(self._site)
         if not self._scaled:
@@ -221,13 +251,26 @@ class Meter:
         changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
             return wanted if changed else min(wanted, 2 * self._buffer_bytes)
+        if wanted < self._shrinks_when_off_by() * self._buffer_bytes and self._is_full():
+            return wanted
         # The kernel lets its own buffer grow without end; that one must be tied down, whatever it costs.
         return wanted if self._grows_by_itself else self._buffer_bytes
+
+    def _shrinks_when_off_by(self) -> float:
+        """A bound that fell makes of a window that suited it a burst; else a new connection costs more."""
+        fell = self._pacer.capacity_bytes_per_s < _FELL_TO * self._capacity
+        return _SHRINK_WHEN_BOUND_FELL if fell else _SHRINK_WHEN_OFF_BY
+
+    def _is_full(self) -> bool:
+        """Whether the window is shut: then nothing is on its way, and nothing would be lost."""
+        crossed = self._wire.crossed()
+        return crossed is not None and crossed.stream_bytes - self._read >= _FULL * self._window_bytes
 
     def _resize(self, buffer_bytes: int) -> None:
         """A larger buffer lets more arrive at once, so between reads this waits for the grant."""
         if buffer_bytes != self._buffer_bytes:
             self._grows_by_itself = False
             self._buffer_bytes = self._buffer_wanted = buffer_bytes
+            self._capacity = self._pacer.capacity_bytes_per_s
             self._window_bytes = held_unread_bytes(buffer_bytes)
             self._wire.set_buffer(buffer_bytes)

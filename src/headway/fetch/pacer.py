@@ -5,57 +5,38 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from headway.fetch.book import SiteBook
 from headway.fetch.grants import Ask, Grants
-from headway.fetch.wire import OVERHEAD_FACTOR, SEGMENT_PAYLOAD_BYTES, buffer_for
+from headway.fetch.wire import SEGMENT_PAYLOAD_BYTES, buffer_for
 from headway.model.page import Site
 
 _CHUNKS_PER_SECOND = 600
 _LARGEST_CHUNK_BYTES = 64 * 1024
 _CORRECT_EVERY_BYTES = 128 * 1024
-_UNKNOWN_PAGE_BYTES = 16 * 1024
-_UNKNOWN_ROUND_TRIP_S = 0.02
 _FIRST_SHARE = 0.25  # begin small: a buffer grows more easily than it shrinks
-_GROWTH_WHEN_FREE = 3.0
-_GROWTH_WHEN_BUSY = 1.2
+_GROWTH = 1.5
+_QUICK_PART = 0.25
+_LARGEST_LUMP_S = 0.02
+_SLACK_S = 0.005
+_HEADROOM = 1.15
 _LEAVES_AFTER_S = 0.25
 _MAX_SITES = 8192
+# A look costs about a microsecond for each transfer under way; with many of them it is taken more rarely.
+_LOOK_SOON_S = 0.003
+_LOOK_EVERY_S = 0.02
+_LOOK_COST_S = 1e-4
 
 OnGranted = Callable[[], None]
 
 
-class SiteBook:
-    """What the pacer has learned of a site; all of it are guesses that later measurements replace."""
+class Watched(Protocol):
+    """A transfer under way."""
 
-    __slots__ = (
-        "at_once",
-        "overhead_factor",
-        "page_bytes",
-        "rate_bytes_per_s",
-        "round_trip_s",
-        "share_bytes_per_s",
-    )
-
-    def __init__(self) -> None:
-        self.page_bytes = float(_UNKNOWN_PAGE_BYTES)
-        """What an answer brings, on average of late."""
-        self.round_trip_s = _UNKNOWN_ROUND_TRIP_S
-        self.overhead_factor = OVERHEAD_FACTOR
-        """Wire bytes for one byte of the TCP stream."""
-        self.rate_bytes_per_s = 0.0
-        """What it delivered lately while it was read."""
-        self.at_once = 0.0
-        """The part of its asks, of late, that did not have to wait."""
-        self.share_bytes_per_s: float | None = None
-        """Its part of the link, smoothed: the others come and go with every page."""
-
-    def learn(self, stream_bytes: int, wire_bytes: int, lasted_s: float, round_trip_s: float | None) -> None:
-        if stream_bytes > 0:
-            factor = min(max(wire_bytes / stream_bytes, 1.0), 3.0)
-            self.overhead_factor += 0.25 * (factor - self.overhead_factor)
-            self.rate_bytes_per_s += 0.5 * (stream_bytes / max(lasted_s, 1e-4) - self.rate_bytes_per_s)
-        if round_trip_s is not None:
-            self.round_trip_s = round_trip_s
+    def look(self, now: float, lasted_s: float) -> tuple[float, float]:
+        """Wire bytes that have arrived since the last look, and those granted that are still to come."""
+        ...
 
 
 class Pacer:
@@ -70,6 +51,8 @@ class Pacer:
         """Goes up with every change of the bound or of the rates, so that buffers can follow at once."""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.arrived_bytes = 0.0
+        """Seen by meters that have settled since, and not yet told to the guard."""
         self.charge_uploads = charge_uploads
         self._capacity = capacity_bytes_per_s
         self._grants: Grants[Site] | None = None
@@ -77,6 +60,8 @@ class Pacer:
         self._inside: dict[Site, int] = {}
         """How many connections of a site are at work."""
         self._left: dict[Site, float] = {}
+        self._meters: set[Watched] = set()
+        self._look_at = self._look_soon_at = self._looked_at = 0.0
         self._sweep_at = 0.0
         self._callbacks: dict[Ask[Site], OnGranted] = {}
         self._books: dict[Site, SiteBook] = {}
@@ -124,25 +109,30 @@ class Pacer:
         elif smoothed is None or not math.isfinite(smoothed):
             smoothed = _FIRST_SHARE * share
         book.share_bytes_per_s = smoothed = smoothed + 0.2 * (share - smoothed)
-        # A site whose asks are granted at once is held back by its buffer alone, so it may be lent more.
-        growth = _GROWTH_WHEN_FREE if book.at_once > 0.5 else _GROWTH_WHEN_BUSY
-        rate = min(max(smoothed, growth * book.rate_bytes_per_s), self._capacity)
-        return buffer_for(1.25 * rate * book.round_trip_s + self.chunk_bytes)
+        path_s = book.round_trip_s + _SLACK_S
+        flowing_bytes = _HEADROOM * smoothed * path_s
+        if book.at_once > 0.5:
+            # Its asks are granted at once: it is held back by its buffer alone, and may be lent more.
+            lent_bytes = _HEADROOM * _GROWTH * book.rate_bytes_per_s * path_s
+            flowing_bytes = max(flowing_bytes, min(lent_bytes, _LARGEST_LUMP_S * self._capacity))
+        return buffer_for(flowing_bytes)
 
     def share_bytes_per_s(self, site: Site) -> float:
         """What the site gets when all that are at work want more than there is."""
         return self._running().share_bytes_per_s(site)
 
-    def enter(self, now: float, site: Site) -> None:
+    def enter(self, now: float, site: Site, meter: Watched) -> None:
         """The site shares the link from now on."""
+        self._meters.add(meter)
         self._inside[site] = self._inside.get(site, 0) + 1
         if self._left.pop(site, None) is None:
             self._running().enter(site)
         if now >= self._sweep_at:
             self._sweep(now)
 
-    def leave(self, now: float, site: Site) -> None:
+    def leave(self, now: float, site: Site, meter: Watched) -> None:
         """It does not; but most come back with their next page, so this takes effect a little later."""
+        self._meters.discard(meter)
         still_inside = self._inside.pop(site, 1) - 1
         if still_inside > 0:
             self._inside[site] = still_inside
@@ -152,7 +142,9 @@ class Pacer:
     def try_at_once(self, now: float, site: Site, book: SiteBook, wire_bytes: float) -> bool:
         """Whether the bytes may arrive without anybody having to wait; if so, they are granted."""
         grants = self._grants or self._running()
-        if grants.try_at_once(now, site, wire_bytes, book.round_trip_s):
+        if now >= self._look_at:
+            self._look(now)
+        if grants.try_at_once(now, site, wire_bytes, book.delay_s):
             book.at_once += 0.1 * (1.0 - book.at_once)
             return True
         return False
@@ -160,16 +152,17 @@ class Pacer:
     def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
         """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
         grants, now, book = self._running(), self._now(), self.book(site)
-        wish = grants.ask(now, site, wire_bytes, book.round_trip_s)
+        if now >= self._look_soon_at:
+            self._look(now)
+        wish = grants.ask(now, site, wire_bytes, book.delay_s)
         if not self._timer:
             for granted in grants.take(now):
                 if granted is not wish:
-                    self._call(granted)
+                    self._call(now, granted)
             if wish.granted:
                 book.at_once += 0.1 * (1.0 - book.at_once)
                 self._arm(now)
                 return None
-        book.at_once -= 0.1 * book.at_once
         self._callbacks[wish] = on_granted
         self._arm(now)
         return wish
@@ -201,6 +194,7 @@ class Pacer:
         """Requests and acknowledgements: counted, and charged where the link counts both ways."""
         self.sent_bytes += wire_bytes
         if self.charge_uploads:
+            self.arrived_bytes += wire_bytes
             self.charge(site, wire_bytes)
 
     def close(self) -> None:
@@ -242,13 +236,33 @@ class Pacer:
     def _pump(self) -> None:
         self._timer = None
         grants, now = self._running(), self._now()
+        if now >= self._look_soon_at:
+            self._look(now)
         for granted in grants.take(now):
-            self._call(granted)
+            self._call(now, granted)
         self._arm(now)
 
-    def _call(self, granted: Ask[Site]) -> None:
+    def _look(self, now: float) -> None:
+        """Ask the kernel what has arrived, for all transfers under way, and tell the guard."""
+        lasted_s, self._looked_at = now - self._looked_at, now
+        self._look_soon_at = now + max(_LOOK_SOON_S, _LOOK_COST_S * len(self._meters))
+        self._look_at = self._look_soon_at + _LOOK_EVERY_S
+        if not self.bounded:
+            return
+        arrived, outstanding = self.arrived_bytes, 0.0
+        self.arrived_bytes = 0.0
+        for meter in self._meters:
+            came, to_come = meter.look(now, lasted_s)
+            arrived += came
+            outstanding += to_come
+        self._running().saw(now, arrived, outstanding)
+
+    def _call(self, now: float, granted: Ask[Site]) -> None:
         callback = self._callbacks.pop(granted, None)
         if callback is not None:
+            book = self.book(granted.key)
+            turn_bytes = (now - granted.asked_at) * self._running().share_bytes_per_s(granted.key)
+            book.at_once += 0.1 * ((turn_bytes < _QUICK_PART * granted.cost_bytes) - book.at_once)
             callback()
 
     def _arm(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""The second that is about to arrive: what is booked for it, and whether more fits under the bound.
+"""The last second as it was and the next as it is expected, and whether more fits under the bound.
 
-Bytes are booked at the moment when they should arrive, a round trip after their grant, so that grants to far
-and near servers that would come in together are seen to do so.
+Grants are booked at the moment when their bytes should arrive, a round trip later. What really arrived is
+told by `saw`, so that lumps, late answers and bytes that nobody asked for are seen as they are.
 """
 
 from __future__ import annotations
@@ -11,95 +11,113 @@ import math
 SLOT_S = 0.01
 _WINDOW_SLOTS = 101  # one more than a second has, so that none is cut short by where its slots begin
 _AHEAD_SLOTS = 100
+_SLOTS = _WINDOW_SLOTS + _AHEAD_SLOTS
 _LARGE_PART = 0.1
-_SLOTS = _WINDOW_SLOTS + _AHEAD_SLOTS + 1
+_LATE_AT_MOST_S = 0.3
+_LATE_FOR_S = 1.0
 
 
 class PeakGuard:
-    """A ring of 10 ms slots: the last second, and the one to come."""
+    """Two rings of 10 ms slots: what arrived in the last second, what should arrive in the next."""
 
     def __init__(self, now: float, bound_bytes_per_s: float, tolerance: float) -> None:
         self._tolerance = tolerance
         self._bound = self._limit = math.inf
-        self._booked = [0.0] * _SLOTS
-        self._total = 0.0
+        self._arrived = [0.0] * _SLOTS
+        self._coming = [0.0] * _SLOTS
+        self._arrived_bytes = 0.0
+        self._coming_bytes = 0.0
+        self._late_bytes = 0.0
+        """Granted, due, and not seen yet: they may arrive at any moment."""
         self._slot = math.floor(now / SLOT_S)
         """The slot that `now` is in; ring positions are slots modulo the ring's length."""
         self._last = self._slot
+        self._looked_in = self._slot
         self.set_bound(bound_bytes_per_s)
 
     def set_bound(self, bound_bytes_per_s: float) -> None:
         self._bound = bound_bytes_per_s
         self._limit = (1 + self._tolerance) * bound_bytes_per_s
 
-    def book(self, now: float, arrives_at: float, size_bytes: float) -> int:
-        """Note bytes for when they arrive; returns the slot, to give them back by."""
+    def book(self, now: float, arrives_at: float, size_bytes: float) -> None:
         self._advance(now)
-        slot = self._slot_of(arrives_at)
-        self._booked[slot % _SLOTS] += size_bytes
-        self._total += size_bytes
-        self._last = max(self._last, slot)
-        return slot
+        self._book_in(self._slot_of(arrives_at), size_bytes)
 
-    def book_if_quiet(self, now: float, arrives_at: float, size_bytes: float) -> int | None:
-        """Book where nothing near the bound is on its way at all, which is quickly seen; else None."""
-        slot = int(now / SLOT_S)
-        if slot > self._slot:
+    def book_if_quiet(self, now: float, arrives_at: float, size_bytes: float) -> bool:
+        """Book where nothing near the bound is on its way at all, which is quickly seen."""
+        if int(now / SLOT_S) > self._slot:
             self._advance(now)
-        if self._total + size_bytes > self._limit:
-            return None
-        arrives_in = int(arrives_at / SLOT_S)
-        slot = min(max(arrives_in, self._slot), self._slot + _AHEAD_SLOTS)
-        self._booked[slot % _SLOTS] += size_bytes
-        self._total += size_bytes
-        self._last = max(self._last, slot)
-        return slot
+        if self._arrived_bytes + self._coming_bytes + self._late_bytes + size_bytes > self._limit:
+            return False
+        slot = min(max(int(arrives_at / SLOT_S), self._slot), self._slot + _AHEAD_SLOTS)
+        self._book_in(slot, size_bytes)
+        return True
 
-    def unbook(self, slot: int, size_bytes: float) -> None:
-        """Bytes that will not come after all, taken from their slot and from those before it."""
-        while size_bytes > 0 and slot > self._slot - _WINDOW_SLOTS and slot <= self._last:
-            taken = min(size_bytes, self._booked[slot % _SLOTS])
-            self._booked[slot % _SLOTS] -= taken
-            self._total -= taken
-            size_bytes -= taken
-            slot -= 1
+    def saw(self, now: float, arrived_bytes: float, outstanding_bytes: float) -> None:
+        """So much arrived since the last look; so much is granted and still to come."""
+        self._advance(now)
+        self._arrived[self._slot % _SLOTS] += arrived_bytes
+        self._arrived_bytes += arrived_bytes
+        self._looked_in = self._slot
+        self._late_bytes = max(0.0, outstanding_bytes - self._coming_bytes)
+        early = self._coming_bytes - outstanding_bytes
+        slot = self._slot
+        while early > 0.0 and slot <= self._last:
+            taken = min(early, self._coming[slot % _SLOTS])
+            self._coming[slot % _SLOTS] -= taken
+            self._coming_bytes -= taken
+            early -= taken
+            slot += 1
 
     def fits(self, now: float, arrives_at: float, size_bytes: float) -> bool:
         """Whether the bytes fit into every second that they would be part of."""
         if math.isinf(self._limit):
             return True
         self._advance(now)
-        if self._total + size_bytes <= self._limit:
+        late_bytes = min(self._late_bytes, _LATE_AT_MOST_S * self._bound)
+        if self._arrived_bytes + self._coming_bytes + late_bytes + size_bytes <= self._limit:
             return True
         # On a slow link a single packet may be a good part of a second's worth. Seconds cannot be filled with
         # such lumps and stay exactly under the bound: each may then be exceeded by one of them.
         lump = size_bytes > _LARGE_PART * self._bound
-        room = self._bound if lump else self._limit - size_bytes
+        room = (self._bound if lump else self._limit - size_bytes) - late_bytes
+        arrived, coming = self._arrived, self._coming
         slot = self._slot_of(arrives_at)
-        booked = self._booked
-        second = sum(booked[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, slot + 1))
+        second = sum(arrived[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, self._slot + 1))
+        second += sum(coming[index % _SLOTS] for index in range(self._slot, slot + 1))
         while second <= room:
             if slot >= self._last:
                 return True
             slot += 1
-            second += booked[slot % _SLOTS] - booked[(slot - _WINDOW_SLOTS) % _SLOTS]
+            second += coming[slot % _SLOTS] - arrived[(slot - _WINDOW_SLOTS) % _SLOTS]
         return False
+
+    def _book_in(self, slot: int, size_bytes: float) -> None:
+        self._coming[slot % _SLOTS] += size_bytes
+        self._coming_bytes += size_bytes
+        self._last = max(self._last, slot)
 
     def _slot_of(self, arrives_at: float) -> int:
         slot = math.floor(arrives_at / SLOT_S)
         return min(max(slot, self._slot), self._slot + _AHEAD_SLOTS)
 
     def _advance(self, now: float) -> None:
-        """Empty the slots that come into sight; after a long gap that is all of them, and no more."""
+        """What should have come by now is late until seen; after a long gap all slots are empty."""
         slot = math.floor(now / SLOT_S)
         steps = slot - self._slot
         if steps <= 0:
             return
         if steps >= _SLOTS:
-            self._booked = [0.0] * _SLOTS
+            self._late_bytes += self._coming_bytes
+            self._arrived, self._coming = [0.0] * _SLOTS, [0.0] * _SLOTS
         else:
-            for step in range(1, steps + 1):
-                self._booked[(self._slot + _AHEAD_SLOTS + step) % _SLOTS] = 0.0
-        self._total = sum(self._booked)
+            for passed in range(self._slot, slot):
+                self._late_bytes += self._coming[passed % _SLOTS]
+                self._coming[passed % _SLOTS] = 0.0
+                self._arrived[(passed - _WINDOW_SLOTS + 1) % _SLOTS] = 0.0
+        self._arrived_bytes = sum(self._arrived)
+        self._coming_bytes = sum(self._coming)
         self._slot = slot
         self._last = max(self._last, slot)
+        if slot - self._looked_in > _LATE_FOR_S / SLOT_S:
+            self._late_bytes = 0.0
