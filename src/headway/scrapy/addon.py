@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import NotConfigured
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import load_object
@@ -13,6 +14,7 @@ from headway.scrapy.extension import HeadwayExtension
 from headway.scrapy.handler import HeadwayDownloadHandler
 from headway.scrapy.manners import RetryAfterMiddleware
 from headway.scrapy.patience import PatientPriorityQueue
+from headway.scrapy.scheduler import StoreDupeFilter, StoreFifoQueue, StoreLifoQueue, StoreScheduler
 from headway.scrapy.settings import read_settings
 from headway.units import Instant
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 _NEAREST_THE_DOWNLOADER = 990
 """Answers are seen before RetryMiddleware turns them into requests, and those of a cache not at all."""
+_KEPT: dict[str, tuple[str, type]] = {
+    "SCHEDULER_DISK_QUEUE": ("scrapy.squeues.PickleLifoDiskQueue", StoreLifoQueue),
+    "SCHEDULER_START_DISK_QUEUE": ("scrapy.squeues.PickleFifoDiskQueue", StoreFifoQueue),
+    "DUPEFILTER_CLASS": ("scrapy.dupefilters.RFPDupeFilter", StoreDupeFilter),
+}
 
 
 class Addon:
@@ -40,3 +47,13 @@ class Addon:
         # A queue of the project's own stays: then requests to a site that asked for a pause wait further on.
         if load_object(settings["SCHEDULER_PRIORITY_QUEUE"]) is DownloaderAwarePriorityQueue:
             settings.set("SCHEDULER_PRIORITY_QUEUE", PatientPriorityQueue, "addon")
+        if settings.get("JOBDIR") and load_object(settings["SCHEDULER"]) is Scheduler:
+            self._keep_requests(settings)
+
+    def _keep_requests(self, settings: BaseSettings) -> None:
+        """The job's requests go into a book that survives a kill, unless the project has its own queues."""
+        if any(load_object(settings[name]) is not load_object(usual) for name, (usual, _) in _KEPT.items()):
+            return
+        for name, (_, ours) in _KEPT.items():
+            settings.set(name, ours, "addon")
+        settings.set("SCHEDULER", StoreScheduler, "addon")

@@ -16,7 +16,7 @@ from headway.fetch.pacer import Pacer
 from headway.fetch.wire import held_unread_bytes
 from headway.model.page import Site
 
-_AHEAD_S = 0.45
+_AHEAD_S = 0.3
 """So much of the link's time may be on its way: measured in the lab, see benchmarks/scrapy."""
 _SILENT_S = 2.0
 _LOOK_EVERY_S = 0.5

@@ -25,10 +25,9 @@ from headway.scrapy.memory import ServerMemory
 from headway.scrapy.settings import LinkSettings, read_settings
 from headway.scrapy.sharing import Sharing
 from headway.scrapy.tally import Tally
-from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
+from headway.units import BytesPerSecond, Instant
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
-_HORIZON_S = Seconds(14 * 86400.0)
 _HELD_BACK = 0.1
 """A download held back for longer than this part of its time shows only that the server is no slower."""
 
@@ -74,8 +73,8 @@ class Link:
         """Once a second: follow the timetable, and share out what there is."""
         if self.bound.look(now):
             self.pacer.set_capacity(self.bound.capacity_bytes_per_s)
-        if self.bound.capacity_bytes_per_s < UNBOUNDED:
-            rates = self.sharing.decide(now, self.tally, self.bound.ahead(now, _HORIZON_S))
+        rates = self.sharing.decide(now, self.tally, self.bound.capacity_bytes_per_s)
+        if rates is not None:
             self.pacer.set_rates(rates)
 
     def answered(self, site: Site, answered: Answered) -> None:
