@@ -22,13 +22,12 @@ from headway.units import Instant, Seconds
 
 SHARE_S = Seconds(4.0)
 _HORIZON_S = Seconds(14 * 86400.0)
-_SATURATED = 0.8
+_SATURATED = 0.7
 """Who uses so much of its share may have use for more."""
-_SMALL = 0.2
-"""Of a share below this part of the bound the use says little."""
-_HEADROOM = 1.3
-_HEADROOM_LEAST = 0.7
-"""A share that is not used shrinks by no more than this in a round: a pause is not the end."""
+_SECONDS_JUDGED, _ROUNDS_JUDGED = 4, 16
+"""A pause is not the end: only who has not used its share for some seconds lends of it."""
+_HEADROOM = 1.5
+_LEAST_OF_EQUAL = 0.2
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -69,7 +68,8 @@ class Leader:
     def __init__(self, timetable: Timetable, make_allocator: Callable[[], Allocator]) -> None:
         self._timetable = timetable
         self._allocator = make_allocator()
-        self._given: dict[int, float] = {}
+        self._had: dict[int, list[float]] = {}
+        """The shares of the last rounds."""
         self.usage = Usage()
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
@@ -92,7 +92,7 @@ class Leader:
         until_at = Instant(now + SHARE_S)
         held = reserved(now, fleet.shares, fleet.taken)
         given = hand_out(bound, held, self._wishes(now, bound, fleet.collectors))
-        self._given = {collector: float(rate) for collector, rate in given.items()}
+        self._remember(given)
         return [Share(collector, rate, until_at) for collector, rate in given.items()]
 
     def _wishes(self, now: Instant, bound: float, collectors: Sequence[Standing]) -> dict[int, float]:
@@ -107,15 +107,26 @@ class Leader:
             each.number: math.fsum(rates.get(demand.site, 0.0) for demand in each.report.demands)
             for each in collectors
         }
-        return lend(bound, planned, {each.number: self._most_of(each, bound) for each in collectors})
+        most = {each.number: self._most_of(each, bound, len(collectors)) for each in collectors}
+        least = _LEAST_OF_EQUAL * bound / len(collectors)
+        return {
+            number: max(wish, least if planned[number] or most[number] else 0.0)
+            for number, wish in lend(bound, planned, most).items()
+        }
 
-    def _most_of(self, each: Standing, bound: float) -> float:
-        """What a collector can use: all that its sites can give, unless it does not use what it has."""
+    def _most_of(self, each: Standing, bound: float, members: int) -> float:
+        """What a collector can use: all that its sites can give, unless it has not used what it had."""
         able = math.fsum(demand.cap_bytes_per_s for demand in each.report.demands)
-        used, had = self.usage.rate_bytes_per_s(each.number), self._given.get(each.number)
-        if used is None or had is None or used > _SATURATED * had or had < _SMALL * bound:
+        used, had = self.usage.rates_bytes_per_s(each.number), self._had.get(each.number, ())
+        if len(used) < _SECONDS_JUDGED or len(had) < _ROUNDS_JUDGED or max(used) > _SATURATED * min(had):
             return able
-        return min(able, max(_HEADROOM * used, _HEADROOM_LEAST * had))
+        return min(able, max(_HEADROOM * max(used), _LEAST_OF_EQUAL * bound / members))
+
+    def _remember(self, given: Mapping[int, float]) -> None:
+        self._had = {
+            collector: [*self._had.get(collector, ()), float(rate)][-_ROUNDS_JUDGED:]
+            for collector, rate in given.items()
+        }
 
     def _moves(self, fleet: Fleet, members: Sequence[Member]) -> dict[int, list[Site]]:
         """Sites to be given back: for who has too little to do, and for who is much nearer."""

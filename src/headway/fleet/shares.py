@@ -14,7 +14,7 @@ import msgspec
 
 from headway.units import BytesPerSecond, Instant
 
-_LEAST_PART = 0.1
+_LEAST_PART = 0.05
 """Of an equal share: also who has nothing to do yet must be able to begin."""
 
 

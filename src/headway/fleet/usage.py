@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from headway.units import Instant
 
+_KEPT = 4
 _LATE_S = 2
 """A reading is reported at the latest so long after its second."""
 
@@ -22,7 +24,7 @@ class Usage:
         for collector, second, received in readings:
             known = self._readings.setdefault(collector, {})
             known[second] = received
-            while len(known) > 2 * _LATE_S + 4:
+            while len(known) > _LATE_S + _KEPT + 1:
                 del known[min(known)]
 
     def sums(self, now: Instant) -> list[tuple[int, int]]:
@@ -36,13 +38,12 @@ class Usage:
         self._summed = max(self._summed, last)
         return found
 
-    def rate_bytes_per_s(self, collector: int) -> float | None:
-        """Over the last second that is known; None for one that was not heard of twice."""
-        known = self._readings.get(collector, {})
-        if len(known) < 2:
-            return None
-        before, last = sorted(known)[-2:]
-        return (known[last] - known[before]) / (last - before)
+    def rates_bytes_per_s(self, collector: int) -> list[float]:
+        """Over the last few seconds that are known, one by one."""
+        known = sorted(self._readings.get(collector, {}).items())
+        return [(after - before) / (last - first) for (first, before), (last, after) in pairwise(known)][
+            -_KEPT:
+        ]
 
     def _at(self, collector: int, second: int) -> int:
         known = self._readings[collector]
