@@ -1,4 +1,8 @@
-"""`python -m experiments.diligenti2004 [--out DIR] [--short] [--no-lab]`: about eight minutes in full."""
+"""`python -m experiments.diligenti2004 [--out DIR] [--short] [--no-lab] [--resume] [--most-runs N]`
+
+About nine minutes in full. Each run in the lab is kept as it ends; `--resume` takes up what an earlier call
+left, and `--most-runs` ends a call after so many.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +31,30 @@ def in_the_simulation(warm_up_s: int, seconds: int) -> list[Outcome]:
     return [*outcomes, simulate_paced(make_queue(), links, warm_up_s, seconds)]
 
 
-def in_the_lab(warm_up_s: int, seconds: int) -> list[Outcome]:
+def in_the_lab(
+    warm_up_s: int, seconds: int, folder: Path, *, resume: bool, most_runs: int | None
+) -> list[Outcome] | None:
+    """One outcome a manager; None when there are runs left to do."""
+    folder.mkdir(parents=True, exist_ok=True)
     outcomes = []
+    done = 0
     for name in (*MANAGERS, "headway"):
-        print(f"lab: {name}", flush=True)
-        function = "paced" if name == "headway" else "managed"
-        argument = {"manager": name, "warm_up_s": warm_up_s, "seconds": seconds}
-        result = run(f"experiments.diligenti2004.lab_runs:{function}", make_links(), argument)
-        outcomes.append(msgspec.convert(result, Outcome))
+        kept = folder / f"{name.replace(' ', '-')}-{seconds}s.json"
+        if not (resume and kept.exists()):
+            if done == most_runs:
+                return None
+            print(f"lab: {name}", flush=True)
+            kept.write_bytes(msgspec.json.encode(_run_in_the_lab(name, warm_up_s, seconds)))
+            done += 1
+        outcomes.append(msgspec.json.decode(kept.read_bytes(), type=Outcome))
     return outcomes
+
+
+def _run_in_the_lab(name: str, warm_up_s: int, seconds: int) -> Outcome:
+    function = "paced" if name == "headway" else "managed"
+    argument = {"manager": name, "warm_up_s": warm_up_s, "seconds": seconds}
+    result = run(f"experiments.diligenti2004.lab_runs:{function}", make_links(), argument)
+    return msgspec.convert(result, Outcome)
 
 
 def main() -> None:
@@ -43,6 +62,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/diligenti2004"))
     parser.add_argument("--short", action="store_true", help="12 s a run instead of 100 s")
     parser.add_argument("--no-lab", action="store_true", help="only the simulation")
+    parser.add_argument("--resume", action="store_true", help="keep the runs in the lab of an earlier call")
+    parser.add_argument("--most-runs", type=int, help="end after so many runs in the lab")
     options = parser.parse_args()
     # Forty seconds are drawn, as in the paper; means over so few would be a matter of luck.
     warm_up_s, seconds = (6, 12) if options.short else (20, 100)
@@ -51,12 +72,19 @@ def main() -> None:
         f"L = 140 KB/s, k = 0.3, sigma = 120 min, one-second samples over {seconds} s after {warm_up_s} s of "
         f"learning; {SERVERS} servers of 10 to 200 KB/s with round trips of 5 to 150 ms; one fixed queue."
     )
-    outcomes = in_the_simulation(warm_up_s, seconds)
+    outcomes: list[Outcome] = []
     if not options.no_lab:
         reason = why_not()
         if reason is not None:
             conditions += f" The lab was the loopback interface, without round-trip times: {reason}."
-        outcomes += in_the_lab(warm_up_s, seconds)
+        measured = in_the_lab(
+            warm_up_s, seconds, options.out / "runs", resume=options.resume, most_runs=options.most_runs
+        )
+        if measured is None:
+            print("There are runs left: call again with --resume.")
+            return
+        outcomes = measured
+    outcomes = [*in_the_simulation(warm_up_s, seconds), *outcomes]
     for where in dict.fromkeys(outcome.where for outcome in outcomes):
         draw({outcome.manager: outcome for outcome in outcomes if outcome.where == where}, where, options.out)
     write_samples(outcomes, options.out / "samples.csv")
