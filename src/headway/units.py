@@ -61,7 +61,7 @@ def parse_rate(text: str) -> BytesPerSecond:
 
 def parse_duration(text: str) -> Seconds:
     """Read "2 h", "90 s", "1 h 30 min" as seconds."""
-    parts = re.findall(r"\d+(?:\.\d+)?\s*[A-Za-z]+", text)
+    parts = re.findall(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[A-Za-z]+", text)
     if len(parts) > 1 and "".join(parts).replace(" ", "") == text.replace(" ", ""):
         return Seconds(sum(parse_duration(part) for part in parts))
     return Seconds(_parse(text, _DURATION_UNITS, "a duration", "2 h", "90 s"))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from headway.config.checks import pause
 from headway.errors import UnitError
 from headway.units import (
     format_duration,
@@ -80,3 +81,12 @@ def test_sizes_and_durations_are_shown_for_people() -> None:
     assert format_duration(3660 + 86400) == "1 d 1 h 1 min"
     assert format_duration(math.inf) == "never"
     assert format_duration(-90) == "-1 min 30 s"
+
+
+def test_an_exponent_is_part_of_the_number() -> None:
+    assert parse_duration("1e3 s") == 1000.0
+    assert parse_duration("1e1 h 5 min") == 36_300.0
+    with pytest.raises(UnitError, match="'1e30 s' is more than a hundred years"):
+        pause("1e30 s")
+    with pytest.raises(UnitError, match="'1e400 s' is too large to be a duration"):
+        parse_duration("1e400 s")

@@ -18,6 +18,7 @@ from headway.crawl.ledger import Ledger, SiteBook
 from headway.crawl.orders import Orders
 from headway.crawl.revisits import Revisits
 from headway.crawl.steward import Steward
+from headway.crawl.takeup import believable, believable_waiting
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
 from headway.model.command import (
@@ -117,6 +118,7 @@ class Crawl:
             watch=watch,
         )
         self._retry = retry
+        self._politeness = politeness
         if steward is not None and isinstance(ordering, Deadline):
             ordering.follow(lambda site: steward.latest_start_of(self.ledger.book(site)))
         self._commands: list[Command] = []
@@ -161,7 +163,8 @@ class Crawl:
             case PagesLoaded(loads):
                 lent = self.leases.pages()
                 for load in loads:
-                    self.frontier.load(load.site, load.waiting, lent, is_all=load.is_all)
+                    waiting = [believable_waiting(now, record, self._retry) for record in load.waiting]
+                    self.frontier.load(load.site, waiting, lent, is_all=load.is_all)
             case Tick():
                 self._wake_at = FOREVER
             case _:
@@ -177,7 +180,7 @@ class Crawl:
                 self._begun = True
                 self._disturb(now)
             case Restored():
-                self._restore(event)
+                self._restore(now, event)
             case SitesTaken() | SitesLeft():
                 assert self.holdings is not None
                 self.holdings.hear(event, self.discovery.seen)
@@ -199,8 +202,8 @@ class Crawl:
             case DelaySensed(path, round_trip_s):
                 self.bound.sense(now, path, round_trip_s)
 
-    def _restore(self, event: Restored) -> None:
-        snapshot = event.snapshot
+    def _restore(self, now: Instant, event: Restored) -> None:
+        snapshot = believable(now, event.snapshot, event.rules, self._politeness, self._retry)
         self.discovery.seen = SeenSet(snapshot.seen)
         for task in snapshot.tasks:
             self.ledger.open(task)

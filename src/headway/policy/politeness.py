@@ -77,6 +77,11 @@ class Politeness(msgspec.Struct, frozen=True):
             crawl_delay_s = min(crawl_delay_s, self.max_crawl_delay_s)
         return max(self.interval_s, crawl_delay_s)
 
+    def longest_wait_s(self, failures_in_a_row: int, crawl_delay_s: Seconds | None = None) -> Seconds:
+        """A site that has failed so often is never left alone for longer."""
+        pause_s = self.pause_s(crawl_delay_s)
+        return max(pause_s, self.max_backoff_s, self.max_retry_after_s) if failures_in_a_row else pause_s
+
     def closes_after(self, pages_on_connection: int, crawl_delay_s: Seconds | None = None) -> bool:
         """Whether the connection should end with the page that is its `pages_on_connection`-th."""
         is_last = pages_on_connection >= self.pages_per_connection or bool(crawl_delay_s)

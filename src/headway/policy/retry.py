@@ -66,6 +66,11 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     max_retry_after_s: Seconds = Seconds(3600.0)
     """A longer Retry-After counts as this much: one header must not put a page off for ever."""
 
+    @property
+    def longest_wait_s(self) -> Seconds:
+        """No page is ever put off for longer."""
+        return max(self.max_penalty_s, self.max_retry_after_s, self.penalty_s)
+
     def decide(self, now: Instant, outcome: Outcome, attempt: int) -> Retry | GiveUp:
         """What becomes of a page whose attempt number `attempt` (the first is 0) ended like this."""
         kind, attempt = outcome.kind, tries_before(attempt)
