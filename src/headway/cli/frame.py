@@ -30,6 +30,7 @@ _HELP = {
     "listen-squid": "Keep copies fresh with what the users of a Squid proxy ask for.",
     "plan": "Say whether the deadlines can hold, and with which bandwidth they would.",
     "report": "Write a run as one page with figures.",
+    "run-scrapy": "Run Scrapy spiders under one bandwidth, so that their deadlines hold.",
     "schema": "Print the JSON Schema of job files, for editors.",
     "serve": "Show a run in a browser, while it crawls or afterwards, and steer it.",
     "simulate": "Crawl a described web in virtual time.",

@@ -6,7 +6,7 @@ and a command line mean the same thing.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -182,8 +182,24 @@ class SiteTable(Table, frozen=True):
     cap: str | None = None
     """The most that it may be asked for."""
     extract: tuple[ExtractTable, ...] = ()
+    spider: str | None = None
+    """The class of its Scrapy spider, for `headway run-scrapy`: "shop.spiders.Books"."""
+    arguments: dict[str, str] = {}
+    """What the spider is given, as by `scrapy crawl -a`."""
+
+
+class ScrapyTable(Table, frozen=True):
+    """For `headway run-scrapy` alone."""
+
+    policy: str = "headway"
+    """How the link is shared out: any policy of `headway plan`."""
+    crawlers: int | None = None
+    """How many sites at once; None: all."""
+    settings: dict[str, Any] = {}
+    """Scrapy's own, for every spider: FEEDS, ITEM_PIPELINES, DOWNLOAD_DELAY, ..."""
 
 
 class JobFile(Table, frozen=True):
     crawl: CrawlTable = CrawlTable()
     site: tuple[SiteTable, ...] = ()
+    scrapy: ScrapyTable = ScrapyTable()

@@ -1,0 +1,214 @@
+"""The crawlers of `headway run-scrapy`: a process a site, at most m at once, each at the rate of the plan,
+started again when it breaks down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headway.scrapy.course import Course
+from headway.scrapy.worker import Order, Progress, WorkerTask
+
+_MOST_RESTARTS = 3
+_RESTART_AFTER_S = 2.0
+_OFF_BY = 1.05
+"""A site that has given so much more than was planned, and has not ended, makes a new plan worth while."""
+_PLAN_EVERY_S = 5.0
+_LOOK_EVERY_S = 0.5
+_MOST_LINE_BYTES = 1 << 20
+
+
+class SiteRun:
+    """One site from its first process to its end."""
+
+    def __init__(self, number: int, name: str, task: WorkerTask, data_bytes: float, log: Path) -> None:
+        self.number = number
+        self.name = name
+        self.task = task
+        self.data_bytes = data_bytes
+        self.log = log
+        self.process: asyncio.subprocess.Process | None = None
+        self.progress = Progress(False, 0, 0, 0, 0)
+        self.earlier_bytes = 0
+        """What processes before this one received."""
+        self.restarts = 0
+        self.rate_bytes_per_s = 0.0
+        self.has_gone = False
+        self.started_s: float | None = None
+        self.ended_s: float | None = None
+        self.is_given_up = False
+
+    @property
+    def received_bytes(self) -> int:
+        return self.earlier_bytes + self.progress.wire_bytes
+
+    def left_bytes(self) -> float:
+        """What is planned and has not come; while requests wait there is always something."""
+        waiting = self.progress.waiting * self.received_bytes / max(1, self.progress.answers)
+        return max(self.data_bytes - self.received_bytes, 0.1 * waiting, 1.0)
+
+    def tell(self, order: Order) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(ConnectionError):
+                self.process.stdin.write(msgspec.json.encode(order) + b"\n")
+
+
+class Crew:
+    def __init__(
+        self, runs: list[SiteRun], course: Course, seats: int, tell: Callable[[float, str], None]
+    ) -> None:
+        self._runs = runs
+        self._course = course
+        self._seats = seats
+        self._tell = tell
+        self._watches: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        self._began = 0.0
+        self._planned_s = 0.0
+        self._is_draining = False
+
+    def now_s(self) -> float:
+        """Since the first crawlers were let go."""
+        return asyncio.get_running_loop().time() - self._began
+
+    async def run(self) -> None:
+        """Until every site has ended, or `drain` was called and all have let go."""
+        self._began = asyncio.get_running_loop().time()
+        try:
+            # Processes take a moment to start; the clock begins when those that are due first are ready.
+            await self._man_seats(0.0)
+            await self._until_ready()
+            self._began = asyncio.get_running_loop().time()
+            while any(run.ended_s is None for run in self._runs) and not self._has_drained():
+                self._steer()
+                self._news.clear()
+                pause_s = min(_LOOK_EVERY_S, self._course.next_change_s(self.now_s()) - self.now_s())
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), max(0.01, pause_s))
+                await self._man_seats(self.now_s())
+                self._look_at_plan()
+        finally:
+            await self._let_go()
+
+    def drain(self) -> None:
+        self._is_draining = True
+        for run in self._runs:
+            run.tell(Order(end=True))
+        self._news.set()
+
+    def _has_drained(self) -> bool:
+        return self._is_draining and all(run.process is None for run in self._runs)
+
+    def _steer(self) -> None:
+        """Give each crawler its rate of this moment, and let those go that are due."""
+        rates = self._course.rates(self.now_s())
+        for run in self._runs:
+            if run.process is None or run.ended_s is not None or not run.progress.is_ready:
+                continue
+            rate = rates.get(run.number, 0.0)
+            if abs(rate - run.rate_bytes_per_s) > 0.001 * rate:
+                run.rate_bytes_per_s = rate
+                run.tell(Order(rate_bytes_per_s=rate))
+                self._tell(self.now_s(), f"{run.name}: {rate:.0f} B/s")
+            if rate > 0 and not run.has_gone:
+                run.has_gone = True
+                run.started_s = self.now_s() if run.started_s is None else run.started_s
+                run.tell(Order(go=True))
+
+    async def _man_seats(self, now_s: float) -> None:
+        taken = sum(run.process is not None for run in self._runs)
+        due = self._course.rates(now_s)
+        waiting = [
+            run for run in self._runs if run.process is None and run.ended_s is None and not self._is_draining
+        ]
+        waiting.sort(key=lambda run: run.number not in due)
+        for run in waiting[: max(0, self._seats - taken)]:
+            await self._start(run)
+
+    async def _start(self, run: SiteRun) -> None:
+        run.log.parent.mkdir(parents=True, exist_ok=True)
+        with run.log.open("ab") as log:
+            run.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "headway.scrapy.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=_MOST_LINE_BYTES,
+            )
+        run.has_gone = False
+        run.rate_bytes_per_s = run.task.rate_bytes_per_s
+        assert run.process.stdin is not None
+        run.process.stdin.write(msgspec.json.encode(run.task) + b"\n")
+        watch = asyncio.get_running_loop().create_task(self._watch(run))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+
+    async def _watch(self, run: SiteRun) -> None:
+        process = run.process
+        assert process is not None
+        assert process.stdout is not None
+        async for line in process.stdout:
+            with contextlib.suppress(msgspec.DecodeError):  # a spider may print
+                run.progress = msgspec.json.decode(line, type=Progress)
+            if run.progress.finish_reason is not None or not run.has_gone:
+                self._news.set()
+        code = await process.wait()
+        run.process = None
+        if run.progress.finish_reason == "finished":
+            self._end(run)
+        elif not self._is_draining:
+            await self._restart(run, code)
+        self._news.set()
+
+    def _end(self, run: SiteRun) -> None:
+        run.ended_s = self.now_s()
+        self._tell(run.ended_s, f"{run.name}: done, {run.received_bytes} bytes")
+        self._plan_again()
+
+    async def _restart(self, run: SiteRun, code: int) -> None:
+        run.earlier_bytes = run.received_bytes
+        run.progress = Progress(False, 0, 0, 0, 0)
+        run.restarts += 1
+        if run.restarts > _MOST_RESTARTS:
+            run.is_given_up = True
+            self._tell(self.now_s(), f"{run.name}: broke down {run.restarts} times, given up; see {run.log}")
+            self._end(run)
+            return
+        self._tell(self.now_s(), f"{run.name}: its process ended with {code}; started again, see {run.log}")
+        await asyncio.sleep(_RESTART_AFTER_S)
+
+    def _plan_again(self) -> None:
+        left = {run.number: run.left_bytes() for run in self._runs if run.ended_s is None}
+        self._planned_s = self.now_s()
+        self._course.go_on(self._planned_s, left)
+
+    def _look_at_plan(self) -> None:
+        if not self._course.can_change or self.now_s() < self._planned_s + _PLAN_EVERY_S:
+            return
+        if any(run.ended_s is None and run.received_bytes > _OFF_BY * run.data_bytes for run in self._runs):
+            self._plan_again()
+
+    async def _until_ready(self) -> None:
+        while any(run.process is not None and not run.progress.is_ready for run in self._runs):
+            self._news.clear()
+            await self._news.wait()
+
+    async def _let_go(self) -> None:
+        for run in self._runs:
+            if run.process is not None:
+                run.tell(Order(end=True))
+        if self._watches:
+            _, late = await asyncio.wait(self._watches, timeout=10.0)
+            for run in self._runs:
+                if run.process is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        run.process.kill()
+            if late:
+                await asyncio.wait(late)

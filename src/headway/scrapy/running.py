@@ -1,0 +1,236 @@
+"""`headway run-scrapy` put together: master, task configuration, allocation, crawlers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headway.config.job import Job
+from headway.errors import JobError
+from headway.fetch.http import HttpFetcher
+from headway.policy.allocation.capacity import Timetable
+from headway.policy.allocation.policies import POLICIES
+from headway.policy.allocation.problem import Objective, Problem
+from headway.scrapy.course import Course
+from headway.scrapy.crew import Crew, SiteRun
+from headway.scrapy.mastering import SiteTask, collect_urls, configure
+from headway.scrapy.worker import WorkerTask
+from headway.store.reader import DATABASE
+from headway.store.sqlite import SqliteStore
+from headway.units import Instant, Seconds
+
+BUILT_IN = "headway.scrapy.spider.SiteSpider"
+_HORIZON_S = Seconds(28 * 86_400.0)
+
+
+class SiteResult(msgspec.Struct, frozen=True):
+    """Times are seconds since the crawlers were let go."""
+
+    site: str
+    planned_end_s: float
+    end_s: float | None
+    deadline_s: float | None
+    planned_bytes: float
+    wire_bytes: int
+    items: int
+    restarts: int
+    is_met: bool
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    policy: str
+    sites: list[SiteResult]
+    is_interrupted: bool
+
+    @property
+    def are_all_met(self) -> bool:
+        return all(site.is_met for site in self.sites)
+
+
+class _Clock:
+    def now(self) -> Instant:
+        return Instant(time.time())
+
+
+class ScrapyRun:
+    def __init__(
+        self, job: Job, folder: Path, *, policy: str | None = None, crawlers: int | None = None
+    ) -> None:
+        self._job = job
+        self._folder = folder
+        self._policy = policy or job.file.scrapy.policy
+        self._crawlers = crawlers or job.file.scrapy.crawlers
+        self._crew: Crew | None = None
+        self._is_interrupted = False
+        if self._policy not in POLICIES:
+            raise JobError(f"scrapy.policy: {self._policy!r} is none of {', '.join(POLICIES)}")
+        if not job.is_bounded:
+            raise JobError("run-scrapy shares out a bandwidth, and the job names none; set crawl.bandwidth")
+
+    async def run(self, tell: Callable[[str], None]) -> RunResult:
+        started_at = Instant(time.time())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tell("master: looking for sitemaps")
+        fetcher = self._fetcher()
+        try:
+            collected = await collect_urls(self._job, fetcher)
+        finally:
+            await fetcher.aclose()
+        store = SqliteStore(self._folder / DATABASE)
+        try:
+            tasks = configure(started_at, self._job, collected, store)
+        finally:
+            store.close()
+        found = sum(map(len, collected.values()))
+        tell(f"master: {found} URLs in sitemaps of {len(tasks)} sites")
+        problem = self._problem(Instant(time.time()), tasks)
+        course = Course(self._policy, Objective(self._job.file.crawl.objective), problem)
+        runs = [self._site_run(number, task, course) for number, task in enumerate(tasks)]
+        with (self._folder / "scrapy.jsonl").open("a", encoding="utf-8") as log:
+
+            def note(now_s: float, text: str) -> None:
+                log.write(json.dumps({"at_s": round(now_s, 3), "event": text}) + "\n")
+                log.flush()
+                tell(f"{now_s:8.1f} s  {text}")
+
+            self._crew = Crew(runs, course, self._crawlers or len(runs), note)
+            if self._is_interrupted:
+                self._crew.drain()
+            await self._crew.run()
+        return self._result(problem, course, runs)
+
+    def drain(self) -> None:
+        """Let every crawler finish what it has under way, and keep the rest for the next time."""
+        self._is_interrupted = True
+        if self._crew is not None:
+            self._crew.drain()
+
+    def _fetcher(self) -> HttpFetcher:
+        crawl = self._job.file.crawl
+        return HttpFetcher(
+            _Clock(),
+            crawl.user_agent,
+            timeouts=self._job.timeouts,
+            limits=self._job.limits,
+            capacity_bytes_per_s=self._job.timetable.capacity_at(Instant(time.time())),
+            allow_private=crawl.allow_private,
+            verify_tls=crawl.verify_tls,
+            ca_file=crawl.ca_file,
+            proxy=crawl.proxy,
+            no_proxy=crawl.no_proxy,
+        )
+
+    def _problem(self, now: Instant, tasks: list[SiteTask]) -> Problem:
+        segments = self._job.timetable.segments(now, _HORIZON_S)
+        return Problem.of(
+            [task.data_bytes for task in tasks],
+            Timetable([(float(from_s), float(rate)) for from_s, _, rate in segments]),
+            deadline_s=[
+                math.inf if task.deadline_at is None else max(1e-3, task.deadline_at - now) for task in tasks
+            ],
+            cap_bytes_per_s=[float(task.wish.cap_bytes_per_s or math.inf) for task in tasks],
+            weight=[task.wish.weight for task in tasks],
+            names=[task.wish.site for task in tasks],
+            crawlers=self._crawlers,
+        )
+
+    def _site_run(self, number: int, task: SiteTask, course: Course) -> SiteRun:
+        wish, table = task.wish, self._job.file.site[number]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", wish.site.partition("://")[2])
+        arguments: dict[str, Any] = dict(table.arguments)
+        if table.spider is None:
+            rules = msgspec.json.encode(wish.rules).decode()
+            arguments |= {"urls": list(task.urls), "rules": rules, "max_pages": wish.max_pages}
+        spider = table.spider or BUILT_IN
+        rate = course.rates(0.0).get(number, 1.0)
+        return SiteRun(
+            number,
+            wish.site,
+            WorkerTask(spider, arguments, self._settings(name), rate),
+            task.data_bytes,
+            self._folder / "logs" / f"{name}.log",
+        )
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        """What the job says in its own words, then what it says in Scrapy's."""
+        crawl = self._job.file.crawl
+        folder = self._folder.absolute()
+        settings: dict[str, Any] = {
+            "BOT_NAME": name,
+            "USER_AGENT": crawl.user_agent,
+            "ROBOTSTXT_OBEY": crawl.respect_robots,
+            "ROBOTSTXT_USER_AGENT": crawl.user_agent.partition("/")[0],
+            "DOWNLOAD_DELAY": self._job.interval_s,
+            "CONCURRENT_REQUESTS_PER_DOMAIN": 1 if self._job.interval_s else 4,
+            "DOWNLOAD_VERIFY_CERTIFICATES": crawl.verify_tls,
+            "LOG_LEVEL": "INFO",
+            "TELNETCONSOLE_ENABLED": False,
+            "REMOTE_CONTROL_ENABLED": False,
+            "JOBDIR": str(folder / "jobs" / name),
+            "HEADWAY_DIR": str(folder / "learnt"),
+            "HEADWAY_ALLOW_PRIVATE": crawl.allow_private,
+            "FEEDS": {str(folder / "items" / f"{name}.jsonl"): {"format": "jsonlines"}},
+            "FEED_EXPORTERS": {"parquet": "headway.scrapy.parquet.ParquetItemExporter"},
+        }
+        if crawl.proxy is not None:
+            settings["HTTPPROXY_ENABLED"] = True
+        own = dict(self._job.file.scrapy.settings)
+        if "FEEDS" in own:
+            own["FEEDS"] = {
+                str(folder / uri.replace("%(site)s", name)) if "://" not in uri else uri: options
+                for uri, options in own["FEEDS"].items()
+            }
+        return settings | own
+
+    def _result(self, problem: Problem, course: Course, runs: list[SiteRun]) -> RunResult:
+        sites = []
+        for run, end_s, due_s in zip(
+            runs, course.planned.end_s.tolist(), problem.deadline_s.tolist(), strict=True
+        ):
+            is_done = run.ended_s is not None and not run.is_given_up
+            sites.append(
+                SiteResult(
+                    run.name,
+                    end_s,
+                    run.ended_s if is_done else None,
+                    due_s if math.isfinite(due_s) else None,
+                    run.data_bytes,
+                    run.received_bytes,
+                    run.progress.items,
+                    run.restarts,
+                    is_done and (run.ended_s or 0.0) <= due_s,
+                )
+            )
+        result = RunResult(self._policy, sites, self._is_interrupted)
+        (self._folder / "scrapy.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        return result
+
+
+async def run_with_signals(run: ScrapyRun, tell: Callable[[str], None]) -> RunResult:
+    """The first interrupt drains; the second ends everything at once, as it would without us."""
+    import signal
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, _first_time(loop, run))
+    try:
+        return await run.run(tell)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _first_time(loop: asyncio.AbstractEventLoop, run: ScrapyRun) -> Callable[[], None]:
+    import signal
+
+    def drain() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        run.drain()
+
+    return drain

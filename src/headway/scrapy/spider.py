@@ -1,0 +1,66 @@
+"""The spider of sites that have none of their own: follows the links of one site, and extracts by rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+import scrapy
+from scrapy.http import Response as ScrapyResponse
+
+from headway.model.outcome import Kind
+from headway.model.page import Site
+from headway.parse.document import ParseOptions, parse
+from headway.parse.extract import Extractor, Item, Rule
+from headway.parse.url import page_of
+from headway.ports import Response
+from headway.units import Instant, Seconds
+
+
+class SiteSpider(scrapy.Spider):
+    """Pages and links are read by headway's own parser, so a site looks the same with and without Scrapy."""
+
+    name = "site"
+
+    def __init__(
+        self, urls: list[str], rules: bytes | str = b"[]", max_pages: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        pages = [page for url in urls if (page := page_of(url)) is not None]
+        self._urls = [page.url for page in pages]
+        self._site: Site = pages[0].site
+        self._extractor = Extractor({self._site: msgspec.json.decode(rules, type=tuple[Rule, ...])})
+        self._max_pages = max_pages
+        self._asked: set[str] = set()
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        for url in self._urls:
+            for request in self._ask(url):
+                yield request
+
+    def parse(self, response: ScrapyResponse, **kwargs: Any) -> Iterator[scrapy.Request | Item]:
+        page = page_of(response.url)
+        if page is None or page.site != self._site:
+            return
+        content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
+        yield from self._extractor.items(page.url, page.site, content_type, response.body)
+        seen = Response(
+            Kind.FETCHED,
+            page.url,
+            Instant(0.0),
+            Seconds(0.0),
+            response.status,
+            (("content-type", content_type),),
+            body=response.body,
+        )
+        options = ParseOptions(user_agent=str(self.settings.get("USER_AGENT")))
+        for link in parse(seen, page, options).links:
+            if link.site == self._site:
+                yield from self._ask(link.url)
+
+    def _ask(self, url: str) -> Iterator[scrapy.Request]:
+        if url in self._asked or (self._max_pages is not None and len(self._asked) >= self._max_pages):
+            return
+        self._asked.add(url)
+        yield scrapy.Request(url, dont_filter=False)
