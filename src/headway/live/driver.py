@@ -15,6 +15,7 @@ from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.inbox import in_order
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError
+from headway.live.spreading import spread
 from headway.model.command import (
     Command,
     FetchPage,
@@ -126,7 +127,7 @@ class LiveDriver:
                     timer.cancel()
             await self._collector.aclose()
             self._take_in_the_rest()
-            self._commit()
+            self._commit(is_last=True)
 
     def tell(self, event: Event) -> None:
         """A fact from outside: the capacity has changed, somebody wants the crawl to drain."""
@@ -238,14 +239,17 @@ class LiveDriver:
         self._is_commit_due = True
         self._schedule_pump()
 
-    def _commit(self) -> None:
+    def _commit(self, *, is_last: bool = False) -> None:
         self._commit_timer = None
         self._is_commit_due = False
         if self._batch:
+            batch, later = (self._batch, []) if is_last else spread(self._batch)
             # What could not be saved stays first in line: later rows may build on it.
-            self._journal.save(self._batch)
-            self._batch = []
+            self._journal.save(batch)
+            self._batch = later
             self._collector.committed()
+            if later:
+                self._schedule_commit()
 
     def _load_wished(self) -> None:
         """Here the store and the machine agree on what waits: nothing happens between reading and telling."""
