@@ -8,7 +8,16 @@ import pytest
 
 from headway.crawl.decisions import decision_of
 from headway.crawl.machine import Crawl
-from headway.model.command import Command, FetchPage, Finished, Obeyed, PageState, SaveSettled, SaveTasks
+from headway.model.command import (
+    Command,
+    FetchPage,
+    Finished,
+    Obeyed,
+    PageState,
+    SaveAgain,
+    SaveSettled,
+    SaveTasks,
+)
 from headway.model.event import Draining, Ordered, PageSettled, Seeded, Tick
 from headway.model.order import AddSite, Order, Pause, Resume, SetDeadline, StopSite
 from headway.model.outcome import Kind, Outcome
@@ -129,6 +138,21 @@ def test_an_added_site_is_in_scope_from_then_on(bench: Bench) -> None:
     assert [fetch.lease.page.url for fetch in bench.asked()] == ["http://c.test/2"]
     asked = [*bench.answer_all((page(C, 3),)), *bench.answer_all()]
     assert "http://c.test/3" in [fetch.lease.page.url for fetch in asked]
+
+
+def test_pages_that_were_passed_over_before_are_asked_of_a_site_that_is_added(bench: Bench) -> None:
+    bench.answer_all((page(C, 1),))
+    commands = bench.tell(AddSite(Task(C), (page(C, 1),)))
+    assert [fetch.lease.page.url for fetch in bench.asked()] == ["http://c.test/1"]
+    assert SaveAgain((page(C, 1),), Instant(bench.now)) in commands
+
+
+def test_a_site_added_twice_is_not_begun_anew(bench: Bench) -> None:
+    bench.tell(AddSite(Task(C), (page(C, 1),)))
+    bench.answer_all()
+    bench.tell(AddSite(Task(C, max_pages=9), (page(C, 1),)))
+    assert not any(fetch.lease.page.site == C for fetch in bench.asked())
+    assert bench.crawl.ledger.book(C).task.max_pages == 9
 
 
 def test_stopping_a_site_twice_does_not_move_its_end(bench: Bench) -> None:

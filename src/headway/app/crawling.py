@@ -16,7 +16,7 @@ from headway.app.building import build_collector, build_fetcher, build_machine, 
 from headway.app.chronicle import Chronicle
 from headway.app.clock import WallClock
 from headway.app.limit import LimitWatch
-from headway.app.orderfile import OrderWatch
+from headway.app.orderfile import OrderWatch, with_known_pages
 from headway.app.ordering import waiting_order
 from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
@@ -28,6 +28,7 @@ from headway.live.collector import Collected
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
 from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
+from headway.model.order import AddSite
 from headway.model.outcome import Kind
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
@@ -157,9 +158,14 @@ class CrawlRun:
         snapshot = self.folder.snapshot
         if snapshot is not None:
             events.append(Restored(snapshot, self._fresh_rules(snapshot, now)))
+        # Sites that were added come first: a crawl that has nothing else to do would end before them. The
+        # rest comes last, since it overrules the job.
+        orders = self._orders.lasting()
+        added = [order for order in orders if isinstance(order, AddSite)]
+        events += [Ordered(with_known_pages(self.folder.path, order)) for order in added]
         # Seeds that are known already are not queued again, so that a longer job file goes on from here.
         events.append(Seeded(self._job.tasks(self.started_at), self._job.seeds()))
-        events += [Ordered(order) for order in self._orders.lasting()]
+        events += [Ordered(order) for order in orders if not isinstance(order, AddSite)]
         return events
 
     def _revisit_policy(self) -> RevisitPolicy | None:
@@ -187,7 +193,7 @@ class CrawlRun:
             if self._limit.has_changed():
                 self._driver.tell(CapacityChanged(self._limit.limit_bytes_per_s))
             for order in self._orders.fresh():
-                self._driver.tell(Ordered(order))
+                self._driver.tell(Ordered(with_known_pages(self.folder.path, order)))
             if self._job.file.crawl.background:
                 for peer, round_trip_s in self._fetcher.round_trips():
                     self._driver.tell(DelaySensed(peer, Seconds(round_trip_s)))

@@ -11,13 +11,16 @@ import os
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from headway.errors import StoreError
-from headway.model.order import Order, Pause, Resume
+from headway.model.order import AddSite, Order, Pause, Resume
+from headway.store.onlooker import Onlooker
 from headway.store.reader import DATABASE
 from headway.units import Instant
 
 ORDERS_FILE = "orders.jsonl"
+_MOST_PASSED_OVER = 10_000
 
 
 class OrderLine(msgspec.Struct, frozen=True):
@@ -40,6 +43,19 @@ def write_order(folder: Path, now: Instant, order: Order) -> None:
             os.close(fd)
     except OSError as problem:
         raise StoreError(f"{path}: cannot be written: {problem.strerror}") from None
+
+
+def with_known_pages(folder: Path, order: Order) -> Order:
+    """A site that is added may have been linked to and passed over before: those pages are wanted now."""
+    if not isinstance(order, AddSite):
+        return order
+    onlooker = Onlooker(folder)
+    try:
+        passed_over = onlooker.passed_over(order.task.site, _MOST_PASSED_OVER)
+    finally:
+        onlooker.close()
+    pages = {page.key: page for page in (*order.pages, *passed_over)}
+    return structs.replace(order, pages=tuple(pages.values()))
 
 
 class OrderWatch:

@@ -41,6 +41,9 @@ class Discovery:
         """From now on this site's pages are in scope, too."""
         self._scope = self._scope.widened(site)
 
+    def is_in_scope(self, page: Page) -> bool:
+        return self._scope.judge(page) is None
+
     def found(
         self,
         now: Instant,

@@ -105,7 +105,7 @@ class HandOut:
     def _visit(self, now: Instant, room: Room, commands: list[Command]) -> None:
         """Ask a free site for its next page, or for its rules first, or pass over what may not be asked."""
         book = self._ledger.book(room.site)
-        if book.is_full and not self._recrawls:
+        if book.is_full and (book.task.max_pages == 0 or not self._recrawls):
             everyone = self._frontier.take_all(room.site)
             self._drop(now, book, everyone, (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
         elif self._asks_robots and book.robots_expires_at <= now:

@@ -9,10 +9,10 @@ from headway.crawl.discovery import Discovery
 from headway.crawl.doors import Doors
 from headway.crawl.ledger import Ledger
 from headway.frontier.frontier import Frontier
-from headway.model.command import Command, Obeyed, PageState, SaveSettled, SaveTasks
+from headway.model.command import Command, Obeyed, PageState, SaveAgain, SaveSettled, SaveTasks
 from headway.model.order import AddSite, Order, Pause, Resume, SetDeadline, StopSite
 from headway.model.outcome import Kind, Outcome
-from headway.model.page import Site
+from headway.model.page import AGAIN, Site
 from headway.units import Instant
 
 _STOPPED = Outcome(Kind.CANCELLED, detail="the site was stopped by order")
@@ -44,11 +44,25 @@ class Orders:
                 commands.append(SaveTasks((task,)))
             case StopSite(site):
                 self._stop(now, site, commands)
-            case AddSite(task, pages):
-                self._discovery.welcome(task.site)
-                self._ledger.open(task)
-                commands.append(SaveTasks((task,)))
-                self._discovery.found(now, pages, commands)
+            case AddSite():
+                self._add(now, order, commands)
+
+    def _add(self, now: Instant, order: AddSite, commands: list[Command]) -> None:
+        task = order.task
+        is_new = task.site not in self._ledger.books
+        self._discovery.welcome(task.site)
+        self._ledger.open(task)
+        commands.append(SaveTasks((task,)))
+        known = {page.key for page in order.pages if page.key in self._discovery.seen}
+        self._discovery.found(now, [page for page in order.pages if page.key not in known], commands)
+        # A site that was out of scope until now: what was passed over then is wanted after all.
+        again = tuple(
+            page for page in order.pages if is_new and page.key in known and self._discovery.is_in_scope(page)
+        )
+        for page in again:
+            self._frontier.put(page, AGAIN, now)
+        if again:
+            commands.append(SaveAgain(again, now))
 
     def _stop(self, now: Instant, site: Site, commands: list[Command]) -> None:
         book = self._ledger.book(site)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headway.errors import StoreError
+from headway.model.page import Page, Site
 from headway.store import rows, schema
 from headway.store.failures import clear_errors
 from headway.store.reader import DATABASE
@@ -38,6 +39,13 @@ _FAILURES = """
     SELECT site.site, path, kind, status, detail, settled_at FROM page JOIN site ON site.id = page.site_id
     WHERE state = 'failed' AND page.id > (SELECT coalesce(max(id), 0) FROM page) - ?
     ORDER BY page.id DESC LIMIT ?"""
+
+
+_PASSED_OVER = """
+    SELECT page.path, seen.key, page.depth
+    FROM seen JOIN page ON page.id = seen.page_id
+    WHERE seen.site_id = (SELECT id FROM site WHERE site = ?) AND page.kind = 'out-of-scope'
+    ORDER BY page.id LIMIT ?"""
 
 
 class SiteNow(msgspec.Struct, frozen=True, gc=False):
@@ -137,6 +145,11 @@ class Onlooker:
     def last_failures(self, most: int) -> list[Failure]:
         found = self._all(_FAILURES, (_LAST_PAGES, most))
         return [Failure(rows.url_of(path, site), *rest) for site, path, *rest in found]
+
+    def passed_over(self, site: Site, most: int) -> list[Page]:
+        """Pages of a site that were out of scope when they were found, in that order."""
+        found = self._all(_PASSED_OVER, (site, most))
+        return [Page(rows.url_of(path, site), site, key, depth) for path, key, depth in found]
 
     @property
     def name(self) -> str:
