@@ -6,6 +6,7 @@ import email.utils
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from headway.units import Instant, Seconds
@@ -23,12 +24,14 @@ class LinkHeader(NamedTuple):
     media_type: str
 
 
+@lru_cache(maxsize=256)
 def media_type_of(content_type: str) -> str:
     """`text/html` of `Text/HTML; charset=utf-8`; empty when there is none."""
     match = _TYPE.match(content_type)
     return match[1].lower() if match else ""
 
 
+@lru_cache(maxsize=256)
 def charset_of(content_type: str) -> str:
     """The charset parameter as it is written; empty when there is none."""
     match = _CHARSET.search(content_type)

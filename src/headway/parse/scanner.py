@@ -61,8 +61,10 @@ def scan(text: str) -> Iterator[Element]:
         if href is None and name is None:
             position = _behind_comment(text, element.end())
             continue
-        before = text.rfind("<", position, element.start())
-        if before >= 0 and _reaches(text, before, element.start()):
+        start = element.start()
+        before = text.rfind("<", position, start)
+        # What looks like a tag may stand in another's attribute: `<img alt="<a href=x>">`.
+        if before >= 0 and text.find(">", before, start) < 0 and text[before + 1].isalpha():
             around = _TAG.match(text, before)
             position = around.end() if around else -1
         elif href is not None:
@@ -141,8 +143,3 @@ def _behind_comment(text: str, position: int) -> int:
     if odd_end >= 0:
         return odd_end + 4
     return end + 3 if end >= 0 else -1
-
-
-def _reaches(text: str, tag: int, position: int) -> bool:
-    """Whether what looks like a tag at a position stands in another's attribute: `<img alt="<a href=x>">`."""
-    return text[tag + 1].isalpha() and text.find(">", tag, position) < 0

@@ -25,7 +25,15 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _UNTIDY = re.compile(r"[#%|^`{}\[\]\\]")
 _TIDY_ME = re.compile(r"%([0-9A-Fa-f]{2})?|[|^`{}\[\]\\]")
 _KEY_BITS_OF_URL = 48
+_NOT_BY_FOLDER = frozenset({"", "?", *map(chr, range(33))})
+"""How links begin that mean something else on each page: a query alone, nothing, or blanks before either."""
+_LONGEST_REMEMBERED = 200
+_LINKS_REMEMBERED = 200
+_FOLDERS_REMEMBERED = 256
 _URL_MASK = (1 << _KEY_BITS_OF_URL) - 1
+
+
+_folders: dict[tuple[str, int], dict[str, Page]] = {}
 
 
 class Found(NamedTuple):
@@ -68,42 +76,77 @@ def pages_of(hrefs: Iterable[str], base: str, depth: int, charset: str = "utf-8"
     home_page = page_of(base)
     if home_page is None:
         return Found(pages, sum(1 for _ in hrefs))
-    home, home_url = home_page.site, can_ada.parse(home_page.url)
-    home_prefix, home_bits = home + "/", _site_bits(home)
-    encodes_queries = charset != "utf-8"
+    home = _Home(home_page, depth, charset)
     known_hrefs: set[str] = set()
     known_urls: set[str] = set()
     for written in hrefs:
-        href = written
-        if "#" in written:
-            href = written[: written.index("#")]
-            if href and href[-1] <= " ":
-                href = written  # a space before a fragment is part of the path, one at the end is not
+        href = _without_fragment(written) if "#" in written else written
         if href in known_hrefs:
             continue
         known_hrefs.add(href)
-        if encodes_queries and not href.isascii():
-            href = _with_encoded_query(href, charset)
-        page: Page | None = None
-        try:
-            parsed = home_url + href if len(href) <= LONGEST_HREF else None
-        except (ValueError, TypeError):
-            parsed = None
-        if parsed is not None:
-            url: str = parsed.href
-            # A tidy link within the site, which is what most are, is spared the second look; the base is
-            # tidy, so that looking at the href is enough.
-            if url.startswith(home_prefix) and url[-1] != "?" and not _UNTIDY.search(href):
-                key = home_bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
-                page = Page(url, home, PageKey(key), depth)
-            else:
-                page = _page(parsed, depth)
+        page = home.remembered.get(href) or home.lead(href)
         if page is None:
             skipped += 1
         elif page.url not in known_urls:
             known_urls.add(page.url)
             pages.append(page)
     return Found(pages, skipped)
+
+
+class _Home:
+    """A document whose links are looked up, and where those of its folder were found to lead."""
+
+    __slots__ = ("_bits", "_charset", "_depth", "_prefix", "_site", "_url", "remembered")
+
+    def __init__(self, page: Page, depth: int, charset: str) -> None:
+        self._site, self._url = page.site, can_ada.parse(page.url)
+        self._prefix, self._bits = page.site + "/", _site_bits(page.site)
+        self._depth = depth
+        self._charset = None if charset == "utf-8" else charset
+        # Pages of a folder share most of their links, written in the same way.
+        self.remembered = _folder(page.url, depth) if self._charset is None else {}
+
+    def lead(self, href: str) -> Page | None:
+        written = href
+        if self._charset is not None and not href.isascii():
+            href = _with_encoded_query(href, self._charset)
+        try:
+            parsed = self._url + href if len(href) <= LONGEST_HREF else None
+        except (ValueError, TypeError):
+            parsed = None
+        if parsed is None:
+            return None
+        url: str = parsed.href
+        # A tidy link within the site, which is what most are, is spared the second look; the base is tidy,
+        # so that looking at the href is enough.
+        if url.startswith(self._prefix) and url[-1] != "?" and not _UNTIDY.search(href):
+            key = self._bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
+            page = Page(url, self._site, PageKey(key), self._depth)
+        else:
+            other = _page(parsed, self._depth)
+            if other is None:
+                return None
+            page = other
+        if len(written) <= _LONGEST_REMEMBERED and written[:1] not in _NOT_BY_FOLDER:
+            self.remembered[written] = page
+        return page
+
+
+def _without_fragment(written: str) -> str:
+    href = written[: written.index("#")]
+    # A space before a fragment is part of the path, one at the end is not.
+    return written if href and href[-1] <= " " else href
+
+
+def _folder(base: str, depth: int) -> dict[str, Page]:
+    """Where links of pages in the same folder, and as deep, were found to lead."""
+    which = (base[: base.partition("?")[0].rindex("/")], depth)
+    links = _folders.get(which)
+    if links is None or len(links) >= _LINKS_REMEMBERED:
+        if len(_folders) >= _FOLDERS_REMEMBERED:
+            _folders.clear()  # in one step, since a long page is parsed on another thread
+        links = _folders[which] = {}
+    return links
 
 
 def _page(parsed: can_ada.URL, depth: int, score: float = 0.0) -> Page | None:
