@@ -18,9 +18,17 @@ TOLERANCE = 0.03
 class Site:
     """Wants more than there is: asks again as soon as its bytes have arrived."""
 
-    def __init__(self, name, cost_bytes=1500.0, latency_s=0.0, begins_at=0.0, ends_at=math.inf, at_once=1):
+    def __init__(
+        self, name, cost_bytes=1500.0, latency_s=0.0, begins_at=0.0, ends_at=math.inf, at_once=1, jams=()
+    ):
         self.name, self.cost_bytes, self.latency_s = name, cost_bytes, latency_s
         self.begins_at, self.ends_at, self.at_once = begins_at, ends_at, at_once
+        self.jams = jams
+        """(from, until): what should arrive in between comes all at once at the end of it."""
+
+    def arrives_at(self, granted_at):
+        at = granted_at + self.latency_s
+        return max([at, *(until for since, until in self.jams if since <= at < until)])
 
 
 def drive(grants, sites, until, changes=()):
@@ -50,7 +58,7 @@ def drive(grants, sites, until, changes=()):
             site = owner.pop(wish)
             to_come += site.cost_bytes
             serial += 1
-            heapq.heappush(events, (now + site.latency_s, serial, "arrive", site))
+            heapq.heappush(events, (site.arrives_at(now), serial, "arrive", site))
         if what == "look":
             look_at = math.inf
         due_at = max(grants.next_at(now), math.nextafter(now, math.inf))
@@ -109,6 +117,28 @@ def test_no_second_brings_more_than_the_bound_allows(site_list, capacity):
     arrivals = drive(Grants(0.0, capacity), scaled(site_list, capacity), until=4.0)
     largest = max(site.cost_bytes for site in site_list)
     assert busiest_second(arrivals) <= allowed_in_a_second(capacity, largest)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.01, 0.05, 0.15]), min_size=2, max_size=8),
+    st.lists(st.tuples(st.floats(0.5, 6.0), st.floats(0.05, 0.8)), min_size=1, max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_was_held_up_on_its_way_does_not_come_on_top(latencies, jams):
+    """Some servers or a router stop for a while, and all that was asked for comes in one lump."""
+    capacity = 1.4e5
+    spells = [(since, since + length) for since, length in jams]
+    everyone = [Site(n, 1514.0, latency, at_once=2, jams=spells) for n, latency in enumerate(latencies)]
+    arrivals = drive(Grants(0.0, capacity), everyone, until=8.0)
+    assert busiest_second(arrivals) <= allowed_in_a_second(capacity, 1514.0)
+
+
+def test_bytes_that_never_come_hold_nobody_up_for_long():
+    """A site takes its grants and stalls; what is made of the link by the others hardly suffers."""
+    capacity = 1.4e5
+    everyone = [Site("stalls", 20_000.0, jams=[(0.0, 60.0)]), Site("a", at_once=2), Site("b", at_once=2)]
+    arrivals = drive(Grants(0.0, capacity), everyone, until=10.0)
+    assert received(arrivals, since=1.0) >= 0.85 * 9.0 * capacity
 
 
 @given(sites, capacities)

@@ -6,12 +6,20 @@ import asyncio
 import itertools
 import socket
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from headway.fetch.http import HttpFetcher
 from headway.fetch.pacer import Pacer
 from headway.fetch.settings import Timeouts
+from headway.fetch.wire import (
+    SMALLEST_BUFFER_BYTES,
+    UNSCALED_BUFFER_BYTES,
+    held_unread_bytes,
+    new_socket,
+    set_buffer,
+)
 from headway.model.outcome import Kind
 from headway.ports import Request
 from headway.testing.clock import ManualClock
@@ -24,9 +32,9 @@ PATIENT = Timeouts(connect_s=20.0, first_byte_s=20.0, idle_s=20.0, total_s=60.0)
 async def make():
     made = []
 
-    def build(capacity, timeouts=PATIENT, **options):
+    def build(capacity, timeouts=PATIENT, clock=None, **options):
         fetcher = HttpFetcher(
-            ManualClock(),
+            clock or ManualClock(),
             "test/1",
             timeouts=timeouts,
             allow_private=True,
@@ -56,13 +64,16 @@ class Flood:
             await writer.drain()
 
     def taken_in(self):
+        return sum(self.taken_in_by_each())
+
+    def taken_in_by_each(self):
         """tcpi_bytes_acked: payload that has arrived, read or not."""
-        total = 0
-        for sock in self.sockets:
-            if sock.fileno() >= 0:
-                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
-                total += struct.unpack_from("@Q", info, 120)[0]
-        return total
+        infos = [
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+            for sock in self.sockets
+            if sock.fileno() >= 0
+        ]
+        return [struct.unpack_from("@Q", info, 120)[0] for info in infos]
 
     async def __aenter__(self):
         for server in self.servers:
@@ -132,6 +143,86 @@ async def test_a_bound_put_on_an_unbounded_transfer_takes_hold(make):
         await fetcher.aclose()
         await asyncio.gather(*fetching)
     assert highest_rate(samples) <= 1.15 * 500_000
+
+
+async def test_a_trickle_does_not_keep_the_others_from_their_bytes(make):
+    """A site that sends a byte now and then holds little of the link, and nobody waits for it."""
+
+    async def trickle(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+
+    capacity = 300_000.0
+    async with RawServer({"/": trickle}) as slow, Flood(2) as flood:
+        fetcher = make(capacity)
+        asked = [slow.request("/"), *(server.request("/") for server in flood.servers)]
+        fetching = [asyncio.ensure_future(fetcher.fetch(request)) for request in asked]
+        await sample(flood, 0.7)
+        samples = await sample(flood, 2.0)
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert highest_rate(samples) <= 1.1 * capacity
+    assert samples[-1][1] - samples[0][1] >= 0.75 * capacity * (samples[-1][0] - samples[0][0])
+
+
+async def test_at_a_kilobyte_a_second_there_is_no_burst_and_everybody_gets_some(make):
+    async with Flood(2) as flood:
+        fetcher = make(1_000.0)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while len(flood.sockets) < 2 or min(flood.taken_in_by_each()) == 0:
+            assert loop.time() < begun + 20, "one of them starves"
+            await asyncio.sleep(0.02)
+        took_s = loop.time() - begun
+        taken_in = flood.taken_in()
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    windows = 2 * held_unread_bytes(SMALLEST_BUFFER_BYTES)
+    assert taken_in <= 1_000.0 * took_s + windows
+
+
+async def test_a_wall_clock_that_jumps_changes_nothing(make):
+    capacity = 300_000.0
+    wall = SimpleNamespace(at=1e9)
+    wall.now = lambda: wall.at
+    async with Flood(3) as flood:
+        fetcher = make(capacity, clock=wall)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        samples = await sample(flood, 0.6)
+        for jump_s in (86_400.0, -2 * 86_400.0):
+            wall.at += jump_s
+            samples += await sample(flood, 0.7)
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert highest_rate(samples) <= 1.1 * capacity
+    assert samples[-1][1] >= 0.6 * capacity * (samples[-1][0] - samples[0][0])
+
+
+async def test_there_is_no_burst_after_the_machine_has_slept(make, monkeypatch):
+    """As after suspend and resume: the loop's clock has moved on by an hour, in which nothing was granted."""
+    capacity = 300_000.0
+    endless = Timeouts(connect_s=1e6, first_byte_s=1e6, idle_s=1e6, total_s=1e6, keep_idle_s=1e6)
+    loop = asyncio.get_running_loop()
+    awake, slept_s = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: awake() + slept_s[0])
+    async with Flood(3) as flood:
+        fetcher = make(capacity, endless)
+        fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
+        samples = [(awake(), flood.taken_in())]
+        for _ in range(6):
+            until = awake() + 0.5
+            while awake() < until:
+                await asyncio.sleep(0.05)
+                samples.append((awake(), flood.taken_in()))
+            slept_s[0] += 3600.0
+        assert {response.done() for response in fetching} == {False}
+        await fetcher.aclose()
+        await asyncio.gather(*fetching)
+    assert highest_rate(samples) <= 1.1 * capacity
+    assert samples[-1][1] >= 0.5 * capacity * (samples[-1][0] - samples[0][0])
 
 
 async def test_a_tiny_bound_only_takes_time(make):
@@ -302,3 +393,50 @@ async def test_requests_over_tls_are_held_to_the_bound_too(make, tmp_path):
         await fetcher.aclose()
         assert (await fetching).kind is Kind.CANCELLED
     assert highest_rate(samples) <= 1.15 * 200_000
+
+
+@pytest.mark.parametrize("buffer_bytes", [2304, 3072, 4096, 8192, 20480, 65_000, 100_000, 300_000])
+async def test_the_kernel_holds_no_more_unread_than_we_reckon_with(buffer_bytes):
+    """Grants cover what the kernel takes in by itself; if it took in more, the bound would not hold."""
+    loop = asyncio.get_running_loop()
+    async with Flood(1) as flood:
+        (server,) = flood.servers
+        with new_socket(socket.AF_INET, buffer_bytes) as sock:
+            await loop.sock_connect(sock, (server._host, int(server.site.rpartition(":")[2])))
+            if buffer_bytes >= UNSCALED_BUFFER_BYTES:
+                set_buffer(sock, buffer_bytes)
+            await loop.sock_sendall(sock, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            before = -1
+            while (taken_in := flood.taken_in()) > before or not taken_in:
+                before = taken_in
+                await asyncio.sleep(0.05)
+    # Loopback packs its packets a little tighter than Ethernet, where the figures come from.
+    assert 0.5 * buffer_bytes < taken_in <= 1.1 * held_unread_bytes(buffer_bytes)
+
+
+async def test_a_large_buffer_does_not_grow_by_itself(make):
+    """One that is not set is the kernel's, which makes megabytes of it: a burst that nobody granted."""
+    async with Flood(1) as flood:
+        fetcher = make(40_000_000.0)
+        fetching = asyncio.ensure_future(fetcher.fetch(flood.servers[0].request("/")))
+        await sample(flood, 0.3)
+        (connection,) = fetcher._open
+        sock, meter = connection._transport.get_extra_info("socket"), connection._meter
+        assert meter._scaled
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * meter._buffer_bytes
+        await fetcher.aclose()
+        await fetching
+
+
+async def test_after_a_lower_bound_the_next_request_has_a_smaller_window(make):
+    async with RawServer({"/": page(b"x" * 30_000)}) as server:
+        fetcher = make(20_000_000.0)
+        for _ in range(3):
+            await fetcher.fetch(server.request("/"))
+        (wide,) = fetcher._open
+        fetcher.set_capacity(100_000.0)
+        await fetcher.fetch(server.request("/"))
+        await wide.closed
+        (narrow,) = fetcher._open
+        assert narrow._meter._window_bytes < 0.6 * wide._meter._window_bytes
+        assert server.connections == 2

@@ -25,7 +25,7 @@ class SiteBook:
         "page_bytes",
         "rate_bytes_per_s",
         "round_trip_s",
-        "share_bytes_per_s",
+        "share",
     )
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SiteBook:
         self._bytes = 0
         self.at_once = 0.0
         """The part of its asks, of late, that had to wait for a small part of their turn at most."""
-        self.share_bytes_per_s: float | None = None
+        self.share = 0.0
         """Its part of the link, smoothed: the others come and go with every page."""
 
     def saw(self, lasted_s: float, arrived_bytes: float, outstanding_bytes: float) -> float:

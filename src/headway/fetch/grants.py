@@ -130,7 +130,8 @@ class Grants(Generic[Key]):
             return claim
         flow = self._flows.get(key)
         newcomer = flow is None or not flow.active
-        return self._common_weight * self._active_without_claim / (self._active_without_claim + newcomer)
+        others = self._active_without_claim
+        return self._common_weight * max(1, others) / max(1, others + newcomer)
 
     def enter(self, key: Key) -> None:
         """The site has something under way and counts among those that share the link."""

@@ -103,14 +103,12 @@ class Pacer:
         book = self.book(site)
         grants = self._running()
         share = grants.share_bytes_per_s(site) / max(1, self._inside.get(site, 0))
-        smoothed = book.share_bytes_per_s
-        if grants.claim_bytes_per_s(site):
-            smoothed = share
-        elif smoothed is None or not math.isfinite(smoothed):
-            smoothed = _FIRST_SHARE * share
-        book.share_bytes_per_s = smoothed = smoothed + 0.2 * (share - smoothed)
+        if not grants.claim_bytes_per_s(site) and 0.0 < self._capacity < math.inf:
+            part = share / self._capacity
+            book.share += 0.2 * (part - book.share) if book.share else _FIRST_SHARE * part
+            share = book.share * self._capacity
         path_s = book.round_trip_s + _SLACK_S
-        flowing_bytes = _HEADROOM * smoothed * path_s
+        flowing_bytes = _HEADROOM * share * path_s
         if book.at_once > 0.5:
             # Its asks are granted at once: it is held back by its buffer alone, and may be lent more.
             lent_bytes = _HEADROOM * _GROWTH * book.rate_bytes_per_s * path_s
