@@ -28,7 +28,7 @@ from headway.fleet.chair import ROUND_EVERY_S, Chair
 from headway.fleet.clock import SharedClock
 from headway.fleet.folder import CollectorFolder
 from headway.fleet.leader import Leader
-from headway.fleet.postgres import PostgresCoordinator
+from headway.fleet.postgres import LEASE_S, PostgresCoordinator
 from headway.fleet.session import End, Session
 from headway.model.command import SaveFound, SaveTasks
 from headway.policy.allocation.allocator import Allocator
@@ -90,14 +90,14 @@ class CollectRun:
         name: str | None = None,
         on_decision: Callable[[Decision], None] | None = None,
         on_news: Callable[[str], None] | None = None,
-        lease_s: Seconds | None = None,
+        lease_s: Seconds = LEASE_S,
     ) -> None:
         self._address = address
         self._job = job
         self._label = label
         self._on_decision = on_decision
         self._on_news = on_news or (lambda text: None)
-        self._lease = {} if lease_s is None else {"lease_s": lease_s}
+        self._lease_s = lease_s
         self._folder = CollectorFolder.claim(folder, name or socket.gethostname())
         self._clock = SharedClock()
         self._session: Session | None = None
@@ -170,7 +170,7 @@ class CollectRun:
     def _coordinator(self) -> PostgresCoordinator:
         folder = self._folder
         coordinator = PostgresCoordinator(
-            self._address, name=folder.mark.name, label=self._label, place=folder.place, **self._lease
+            self._address, name=folder.mark.name, label=self._label, place=folder.place, lease_s=self._lease_s
         )
         order = waiting_order(self._job)
         coordinator.store.order_waiting(order.name, order.rank_of)

@@ -20,9 +20,13 @@ from headway.cli.progress import Progress
 from headway.cli.running import allow_many_files, drain_on_signals, tell
 from headway.cli.tables import print_summary
 from headway.config.job import Job
+from headway.fleet.postgres import LEASE_S
 from headway.parse.heap import keep_freed_memory
 from headway.store.cdxj import write_index
 from headway.store.postgres.address import Address
+from headway.units import Seconds, parse_duration
+
+_SHORTEST_LEASE_S = 2.0
 
 
 @click.command("collect")
@@ -49,8 +53,15 @@ from headway.store.postgres.address import Address
     metavar="PLACE",
     help="Where it is, such as eu-west: sites go to the place that is nearest by measured round trips.",
 )
+@click.option(
+    "--lease",
+    default="10 s",
+    show_default=True,
+    metavar="TIME",
+    help="When it is not heard of for so long, its sites are given to others.",
+)
 @log_options
-def collect_command(store: str, out: Path, *, name: str | None, label: str, log: Log) -> int:
+def collect_command(store: str, out: Path, *, name: str | None, label: str, lease: str, log: Log) -> int:
     """Work on a crawl together with other collectors, until it is done.
 
     \b
@@ -58,10 +69,13 @@ def collect_command(store: str, out: Path, *, name: str | None, label: str, log:
       headway collect --store postgresql://headway@db/crawls#news           on every other machine
 
     SIGTERM or Ctrl-C lets what is under way finish and gives the sites to the others. A collector that dies
-    loses nothing: its sites are taken over after some ten seconds.
+    loses nothing: its sites are taken over when its lease has ended.
     """
     address = Address.parse(store)
-    return run_collector(address, out, log, name=name or socket.gethostname(), label=label)
+    lease_s = parse_duration(lease)
+    if lease_s < _SHORTEST_LEASE_S:
+        raise click.UsageError(f"a lease of {lease} is too short to be renewed in time; give 2 s or more")
+    return run_collector(address, out, log, name=name or socket.gethostname(), label=label, lease_s=lease_s)
 
 
 def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json: bool) -> int:
@@ -78,7 +92,9 @@ def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json:
     return exit_code_of(summary, interrupted=is_interrupted)
 
 
-def run_collector(address: Address, out: Path, log: Log, *, name: str, label: str) -> int:
+def run_collector(
+    address: Address, out: Path, log: Log, *, name: str, label: str, lease_s: Seconds = LEASE_S
+) -> int:
     keep_freed_memory()
     allow_many_files()
     run = CollectRun(
@@ -87,6 +103,7 @@ def run_collector(address: Address, out: Path, log: Log, *, name: str, label: st
         out,
         name=name,
         label=label,
+        lease_s=lease_s,
         on_decision=None if log.is_quiet else partial(tell, log),
         on_news=partial(log.say, "fleet"),
     )

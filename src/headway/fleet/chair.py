@@ -6,6 +6,7 @@ can arrive: it would have to be written by the session that has ended.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _SILENCE_MS = 4000
 _SITES_A_ROUND = 5000
+_GRACE_S = 2.0
 
 
 class Chair:
@@ -33,6 +35,7 @@ class Chair:
         self._leader = leader
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_mine = False
+        self._seated_at = 0.0
 
     def round(self) -> bool:
         """Lead if nobody else does. True if this was our round."""
@@ -65,10 +68,12 @@ class Chair:
                 "SELECT pg_try_advisory_lock(hashtextextended(%s, 1))", (self._address.schema,)
             ).fetchone()
             self._is_mine = row is not None and row[0]
+            self._seated_at = time.monotonic()
         return self._connection
 
     def _lead(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        if connection.execute(sql.BURY).fetchall():
+        # Who could not reach the server while it was down is given the time to say what it has.
+        if time.monotonic() > self._seated_at + _GRACE_S and connection.execute(sql.BURY).fetchall():
             connection.execute(sql.FREE_DEAD)
         connection.execute(sql.END)
         now, fleet = self._look(connection)

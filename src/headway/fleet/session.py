@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -22,7 +23,8 @@ from headway.fleet.coordinator import Coordinator, LeaseOver, News, NewShare, Pa
 from headway.fleet.folder import Folder
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
-from headway.model.event import CapacityChanged, Found, Seeded, SitesLeft, SitesTaken
+from headway.model.event import CapacityChanged, Found, Ordered, Seeded, SitesLeft, SitesTaken
+from headway.model.order import Pause, Resume
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.model.snapshot import WaitingRecord
@@ -91,6 +93,9 @@ class Session:
         self._leaving: dict[Site, int | None] = {}
         """Sites asked back; with the parcel that has the last of each, once it is quiet."""
         self._end: End | None = None
+        self._is_stopped = False
+        self._is_held = False
+        self._loop: asyncio.AbstractEventLoop
         self._at_second = (0, 0)
         self._second_timer: asyncio.TimerHandle | None = None
 
@@ -125,6 +130,7 @@ class Session:
 
     def stop(self) -> None:
         self._end = self._end or End.LEFT
+        self._is_stopped = True
         self._driver.stop()
 
     async def run(self) -> End:
@@ -138,7 +144,7 @@ class Session:
             self._commits.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> End:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         asked_at = loop.time()
         joined = await loop.run_in_executor(self._beats, self._coordinator.join)
         self._clock.follow(joined.now)
@@ -152,19 +158,20 @@ class Session:
             helper.add_done_callback(self._helper_ended)
         try:
             await driving
-            if self._end is not End.LOST:
-                self._parcels.put_nowait(None)
-                await committing
-                beating.cancel()
-                await loop.run_in_executor(self._commits, self._until_done, self._coordinator.leave)
+            # Also after the lease has ended: as long as nobody else has the sites, what came of them counts.
+            self._parcels.put_nowait(None)
+            await committing
+            beating.cancel()
+            await loop.run_in_executor(self._commits, self._until_done, self._coordinator.leave)
+        except LeaseOver:
+            self._end = End.LOST
         finally:
             for task in (beating, committing, driving):
                 task.cancel()
             results = await asyncio.gather(beating, committing, driving, return_exceptions=True)
-        if self._end is not End.LOST:
-            for result in results:
-                if isinstance(result, Exception):
-                    raise result
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, LeaseOver):
+                raise result
         return self._end or End.LEFT
 
     def _helper_ended(self, task: asyncio.Task[None]) -> None:
@@ -184,15 +191,24 @@ class Session:
 
     def _until_done(self, ask: Callable[..., T], *args: object) -> T:
         """In a thread: asked again while the trouble is one that passes. The lease's end ends it at last."""
-        import time
-
         while True:
             try:
-                return ask(*args)
+                answer = ask(*args)
             except StoreError as problem:
-                if not is_passing(problem) or self._end is End.LOST:
+                if not is_passing(problem) or self._is_stopped:
                     raise
+                self._loop.call_soon_threadsafe(self._hold, True)
+            else:
+                if self._is_held:
+                    self._loop.call_soon_threadsafe(self._hold, False)
+                return answer
             time.sleep(_AGAIN_S)
+
+    def _hold(self, is_held: bool) -> None:
+        """While nothing can be committed nothing more is asked for: it might have to be fetched again."""
+        if is_held != self._is_held:
+            self._is_held = is_held
+            self._driver.tell(Ordered(Pause() if is_held else Resume()))
 
     # -- committing -------------------------------------------------------------------------------------
 
@@ -223,8 +239,10 @@ class Session:
             except StoreError as problem:
                 if not is_passing(problem):
                     raise
+                self._hold(True)
                 await asyncio.sleep(_AGAIN_S)
                 continue
+            self._hold(False)
             self._lease_until(asked_at + news.lease_s)
             self._hear(asked_at, news)
             await self._give_back()

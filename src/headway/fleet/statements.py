@@ -13,9 +13,10 @@ RENEW = f"""
     UPDATE collector SET until_at = {NOW} + %s, taken_share = %s, report = %s, second = %s,
         received_bytes = %s
     WHERE id = %s AND NOT is_gone AND until_at > {NOW} RETURNING until_at - {NOW}"""  # noqa: S608
-FENCE = f"""
+# Nobody else is given a site before its holder is buried, however long the lease has been over.
+FENCE = """
     UPDATE collector SET last_batch = %s
-    WHERE id = %s AND NOT is_gone AND until_at > {NOW} AND last_batch < %s RETURNING id"""  # noqa: S608
+    WHERE id = %s AND NOT is_gone AND last_batch < %s RETURNING id"""
 LAST_BATCH = "SELECT last_batch FROM collector WHERE id = %s"
 NEWEST_SHARE = f"""
     SELECT number, rate_bytes_per_s, until_at - {NOW} FROM share
