@@ -7,14 +7,19 @@ from pathlib import Path
 
 import click
 import msgspec
+from rich.console import Console
 
 from headway.cli.frame import stderr, stdout
 from headway.policy.ordering import ORDERING_NAMES
 from headway.report.sim_result import SimResult
-from headway.report.sim_table import LEGEND, heading, one_result, strategy_table
+from headway.report.sim_table import heading, legend, one_result, strategy_table
 from headway.report.sim_whatif import WhatIf, policy_table, site_table, verdict
 from headway.units import UNBOUNDED, Instant, parse_duration, parse_rate
 
+WHAT_IF_LEGEND = (
+    "held: in which share of the draws; x 0.5: with half the link. Ranges leave out one draw in ten at "
+    "either end."
+)
 _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 
 
@@ -123,25 +128,29 @@ def _show(results: list[SimResult], *, as_json: bool, as_list: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(results if as_list else results[0]))
         return
-    console = stdout()
-    console.print(heading(results), markup=False, soft_wrap=True)
+    console = stdout(is_literal=True)
+    _say(console, heading(results))
     if as_list:
         console.print(strategy_table(results))
-        console.print(LEGEND, style="dim", soft_wrap=True)
+        _say(console, legend(results), style="dim")
     else:
-        for line in one_result(results[0]):
-            console.print(line, markup=False, soft_wrap=True)
+        _say(console, *one_result(results[0]))
 
 
 def _show_what_if(told: WhatIf, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(told))
         return
-    console = stdout()
-    for line in verdict(told):
-        console.print(line, markup=False, soft_wrap=True)
+    console = stdout(is_literal=True)
+    _say(console, *verdict(told))
     console.print()
     console.print(site_table(told))
     console.print()
     console.print(policy_table(told))
-    console.print("ranges leave out one draw in ten at either end", style="dim")
+    _say(console, WHAT_IF_LEGEND, style="dim")
+
+
+def _say(console: Console, *lines: str, style: str | None = None) -> None:
+    for line in lines:
+        # On a screen lines break between words; a program reads whole ones.
+        console.print(line, style=style, soft_wrap=not console.is_terminal)

@@ -25,13 +25,14 @@ def heading(results: Sequence[SimResult]) -> str:
 
 
 def strategy_table(results: Sequence[SimResult]) -> Table:
-    differ = len({(result.pages, result.failed) for result in results}) > 1
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    differ = len({result.pages for result in results}) > 1
+    # With the pages, too, eighty columns leave less between them.
+    table = Table(box=None, pad_edge=False, padding=(0, 1 if differ else 2, 0, 0), header_style="bold")
     table.add_column("strategy", no_wrap=True)
     for name in ("time", "speed-up", "robots", "link", "area", "half", "80%"):
         table.add_column(name, no_wrap=True, justify="right")
     if differ:
-        table.add_column("pages", justify="right")
+        table.add_column("pages", no_wrap=True, justify="right")
     for result in results:
         cells = [
             result.strategy,
@@ -43,12 +44,22 @@ def strategy_table(results: Sequence[SimResult]) -> Table:
             _percent(result.pages_for_half_pagerank),
             _percent(result.pages_for_80_pagerank),
         ]
-        table.add_row(*cells, *([fetched(result)] if differ else []))
+        table.add_row(*cells, *([f"{result.pages:,}"] if differ else []))
     return table
 
 
+def legend(results: Sequence[SimResult]) -> str:
+    failed = {result.strategy: result.failed for result in results if result.failed}
+    if not failed:
+        return LEGEND
+    if len(set(failed.values())) == 1 and len(failed) == len(results):
+        return f"{LEGEND} {results[0].failed:,} requests failed with each."
+    each = ", ".join(f"{name} {count:,}" for name, count in failed.items())
+    return f"{LEGEND} Requests that failed: {each}."
+
+
 def fetched(result: SimResult) -> str:
-    return f"{result.pages:,}" + (f" ({result.failed:,} failed)" if result.failed else "")
+    return f"{result.pages:,} pages" + (f" ({result.failed:,} requests failed)" if result.failed else "")
 
 
 LEGEND = (
@@ -61,7 +72,7 @@ def one_result(result: SimResult) -> list[str]:
     size, length = format_size(result.wire_bytes), format_duration(result.seconds)
     active = f"{result.mean_active_robots:.1f} of {result.robots}"
     lines = [
-        f"{result.strategy}: {fetched(result)} pages, {size} in {length}",
+        f"{result.strategy}: {fetched(result)}, {size} in {length}",
         f"robots active {active}, speed-up {result.speedup:.1f}, link {_link(result)}",
     ]
     if result.pages_for_half_pagerank is not None:

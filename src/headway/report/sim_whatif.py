@@ -10,6 +10,7 @@ from rich.table import Table
 from headway.units import format_duration, format_rate, format_size
 
 MOST_SITES = 30
+OWN = "headway"
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Sites that their own pace makes late, by the estimates: a faster link would not help them."""
 
 
-def verdict(what_if: WhatIf, policy: str = "headway") -> list[str]:
+def verdict(what_if: WhatIf, policy: str = OWN) -> list[str]:
     lines = []
     for chance in what_if.policies:
         if chance.policy != policy:
@@ -83,11 +84,12 @@ def policy_table(what_if: WhatIf) -> Table:
     table.add_column("policy", no_wrap=True)
     factors = _factors(what_if.policies)
     for factor in factors:
-        suffix = "" if factor == factors[0] else f", x {factor:g}"
+        suffix = "" if factor == factors[0] else f" x {factor:g}"
         for name in ("held", "late", "end"):
             if name == "held" or factor == factors[0]:
                 table.add_column(name + suffix, no_wrap=True, justify="right")
-    for policy in dict.fromkeys(chance.policy for chance in what_if.policies):
+    names = dict.fromkeys(chance.policy for chance in what_if.policies)
+    for policy in sorted(names, key=lambda name: name != OWN):
         mine = {chance.bandwidth_factor: chance for chance in what_if.policies if chance.policy == policy}
         first = mine[factors[0]]
         late = (
@@ -100,12 +102,13 @@ def policy_table(what_if: WhatIf) -> Table:
 
 def site_table(what_if: WhatIf) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("site", no_wrap=True, overflow="ellipsis", max_width=30)
+    # Of all columns this one may give way: a long name goes over several lines.
+    table.add_column("site", overflow="fold", max_width=40)
     for name in ("data", "deadline", "held", "end"):
         table.add_column(name, no_wrap=True, justify="right")
     factors = _factors(what_if.sites)
     for factor in factors[1:]:
-        table.add_column(f"held, x {factor:g}", no_wrap=True, justify="right")
+        table.add_column(f"x {factor:g}", no_wrap=True, justify="right")
     for site in tightest(what_if.sites, factors[0]):
         others = [
             _held(other)

@@ -14,12 +14,11 @@ import numpy as np
 from headway.policy.allocation.capacity import FloatArray
 from headway.policy.allocation.policies import POLICIES, run_policy
 from headway.policy.allocation.problem import Objective, Problem, Schedule
-from headway.report.sim_whatif import PolicyChance, Range, SiteChance, WhatIf
+from headway.report.sim_whatif import OWN, PolicyChance, Range, SiteChance, WhatIf
 
 QUICK_POLICIES = tuple(name for name in POLICIES if name not in {"ga", "de", "random"})
 """Searching and guessing aside: those that can be asked a hundred times."""
 SERVER_SPREAD = 0.3
-OWN = "headway"
 
 
 def draw_problem(
