@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from protego import Protego
 
+from headway.fetch.manyrules import MANY, ManyRules
 from headway.model.robots import AllowAll, RobotsRules
 from headway.policy.identity import product_token
 from headway.units import Seconds
@@ -50,7 +51,7 @@ _EVERYBODY = "*"
 class ParsedRules:
     """The rules of one site for one robot. Implements `model.robots.RobotsRules`."""
 
-    __slots__ = ("_patterns", "crawl_delay_s", "sitemaps")
+    __slots__ = ("_many", "_patterns", "crawl_delay_s", "sitemaps")
 
     def __init__(
         self, rules: list[tuple[str, str]], delay_s: Seconds | None, sitemaps: tuple[str, ...]
@@ -59,14 +60,19 @@ class ParsedRules:
         self.sitemaps = sitemaps
         # Protego ends a line at more characters than the RFC does; escaped, they mean the same.
         lines = [f"{field}: {_OTHER_LINE_ENDS.sub(_escaped, value)}" for field, value in rules]
-        self._patterns = Protego.parse("\n".join(["User-agent: *", *lines])) if lines else None
+        self._many = ManyRules.sorted_out(lines) if len(lines) > MANY else None
+        is_few = bool(lines) and self._many is None
+        self._patterns = Protego.parse("\n".join(["User-agent: *", *lines])) if is_few else None
 
     def allows(self, url: str) -> bool:
         """Whether a URL of the site, or a path, may be asked for."""
+        path = _path_of(url)
+        # Protego gets a host that it cannot stumble over; only path and query matter.
+        if self._many is not None:
+            return self._many.can_fetch("http://site" + path, path)
         if self._patterns is None:
             return True
-        # Protego gets a host that it cannot stumble over; only path and query matter.
-        allowed: bool = self._patterns.can_fetch("http://site" + _path_of(url), _EVERYBODY)
+        allowed: bool = self._patterns.can_fetch("http://site" + path, _EVERYBODY)
         return allowed
 
 
