@@ -14,14 +14,19 @@ from headway.model.command import (
     Foresee,
     Obeyed,
     PageState,
+    SaveFound,
     SaveNotice,
     SaveSettled,
+    SaveSite,
     SetCapacity,
     SetRates,
+    WakeAt,
 )
 from headway.model.order import AddSite, Order, SetDeadline, StopSite
 from headway.model.page import is_again, tries_before
 from headway.units import Instant
+
+_SILENT = frozenset({SaveFound, SaveSite, WakeAt})
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,6 +48,10 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def decision_of(now: Instant, command: Command) -> Decision | None:
     """The line that a command leaves in the log; saving what is known already is no decision."""
+    kind = type(command)
+    # Most commands are of these kinds, and asking in turn takes time.
+    if kind in _SILENT or (kind is SaveSettled and command.state is PageState.DONE):  # type: ignore[union-attr]
+        return None
     match command:
         case FetchPage(lease):
             page = lease.page

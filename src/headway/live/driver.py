@@ -193,19 +193,20 @@ class LiveDriver:
         if decision is not None:
             self._journal.decide(decision)
         match command:
-            case FetchPage() | FetchRobots():
-                self._collector.start(command, self.tell, self._fail)
             case (
-                SaveFound()
-                | SaveAgain()
-                | SaveSettled()
+                SaveSettled()
                 | SaveSite()
+                | SaveFound()
+                | SaveAgain()
                 | SaveTasks()
                 | SaveServers()
                 | SaveNotice()
             ):
                 self._batch.append(command)
-                self._schedule_commit()
+                if self._commit_timer is None:
+                    self._schedule_commit()
+            case FetchPage() | FetchRobots():
+                self._collector.start(command, self.tell, self._fail)
             case LoadPages():
                 self._wished.append(command)
                 self._schedule_commit()

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.errors import StoreError
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveNotice, Saving
+from headway.model.command import SaveNotice, SaveSettled, Saving
 from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
@@ -25,6 +25,7 @@ from headway.store import statements as sql
 from headway.store.batch import BatchWriter, Notes, Numbers
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
 from headway.store.failures import clear_errors
+from headway.store.known import KnownContents
 from headway.units import BytesPerSecond, Instant
 
 
@@ -44,6 +45,8 @@ class SqliteStore:
             with clear_errors(self.path):
                 self._inode = self.path.stat().st_ino
                 self._numbers = self._read_numbers()
+                contents = self._connection.execute("SELECT fingerprint FROM content")
+                self._known = KnownContents(fingerprint for (fingerprint,) in contents)
         except BaseException:
             os.close(self._lock_fd)
             raise
@@ -96,6 +99,9 @@ class SqliteStore:
             self._connection.executemany(ADD_SAMPLE, samples)
             write_course(self._connection, course)
         self._numbers.accept(numbers)
+        for saving in batch:
+            if isinstance(saving, SaveSettled) and saving.outcome.digest:
+                self._known.add(rows.fingerprint_of(saving.outcome.digest))
         del self._samples[: len(samples)]
         del self._course[: len(course)]
 
@@ -192,8 +198,11 @@ class SqliteStore:
         return Numbers(site_ids, last_place + 1, last_page_id + 1)
 
     def _find_content(self, digest: str) -> tuple[Original, str] | None:
+        fingerprint = rows.fingerprint_of(digest)
+        if not self._known.may_have(fingerprint):
+            return None
         with self._mutex, clear_errors(self.path):
-            row = self._connection.execute(sql.FIND_CONTENT, (rows.fingerprint_of(digest), digest)).fetchone()
+            row = self._connection.execute(sql.FIND_CONTENT, (fingerprint, digest)).fetchone()
         if row is None:
             return None
         site, path, fetched_at, payload_digest = row
