@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -351,5 +352,22 @@ def test_the_run_is_read_once_a_second_however_many_look_on(run: Path) -> None:
         assert watching.picture() is first
         now[0] += 0.5
         assert watching.picture() is not first
+    finally:
+        watching.close()
+
+
+def test_what_waits_is_counted_where_nobody_has_written_it_down(run: Path) -> None:
+    """As in a run by several processes, whose samples have the link alone."""
+    connection = sqlite3.connect(run / "crawl.sqlite")
+    connection.execute("UPDATE sample SET waiting = NULL, in_flight = NULL, predicted_bytes_per_s = NULL")
+    connection.execute("UPDATE site SET waiting = NULL, left_bytes = NULL")
+    connection.commit()
+    connection.close()
+    watching = Watching(run)
+    try:
+        picture = watching.picture()
+        assert picture.run.waiting == 10
+        assert [line.waiting for line in picture.sites] == [5, 5]
+        assert all(0.7 < line.progress < 0.9 for line in picture.sites)
     finally:
         watching.close()

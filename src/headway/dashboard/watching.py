@@ -36,7 +36,8 @@ _FRESH_S = 4.0
 """A crawl that runs writes every second; one that has been silent for longer is busy, gone or asleep."""
 _RATE_OVER_S = 4.0
 _READ_EVERY_S = 0.8
-_ERRORS_EVERY_S = 3.0
+_COUNT_EVERY_S = 3.0
+"""What is counted over all sites or pages is not counted every second."""
 _MOST_COURSE_POINTS = 300
 _SHORTEST_S = 0.5
 
@@ -59,7 +60,8 @@ class Watching:
         self._read_at = -math.inf
         self._earlier: deque[tuple[float, dict[int, int]]] = deque()
         self._collectors: list[CollectorNow] = []
-        self._errors_at = -math.inf
+        self._errors_at = self._waiting_at = -math.inf
+        self._waiting: dict[int, int] = {}
         self._counted: list[ErrorCount] = []
         self.log = LogTail(self._folder)
 
@@ -98,14 +100,24 @@ class Watching:
 
     def _read(self, now: float) -> Picture:
         samples = self._onlooker.last_samples(LINK_S + 1)
-        rows = self._onlooker.sites()
         last = samples[-1] if samples else None
+        rows = self._rows(now, last)
         state = self._state(now, last, rows)
         is_live = state in {"running", "paused"}
         rates = self._site_rates(now, rows) if is_live else {}
         sites = [_line(now, row, rates.get(row.number, 0.0), is_live=is_live) for row in rows]
         link = link_points(samples)
         return Picture(self._run(now, state, last, sites, link), link, sites)
+
+    def _rows(self, now: float, last: SampleNow | None) -> list[SiteNow]:
+        """The sites; where nobody has written down what waits (several processes crawl), it is counted."""
+        rows = self._onlooker.sites()
+        if last is not None and last.waiting is not None:
+            return rows
+        if not 0 <= now - self._waiting_at < _COUNT_EVERY_S:
+            self._waiting_at = now
+            self._waiting = self._onlooker.waiting()
+        return [structs.replace(row, waiting=self._waiting.get(row.number, 0)) for row in rows]
 
     def _state(self, now: float, last: SampleNow | None, rows: Sequence[SiteNow]) -> RunState:
         self._collectors = self._onlooker.collectors()
@@ -151,7 +163,9 @@ class Watching:
             sites_done=sum(line.state in {"done", "stopped", "unreachable"} for line in sites),
             done=sum(line.done for line in sites),
             failed=sum(line.failed for line in sites),
-            waiting=last.waiting if last is not None and last.waiting is not None else 0,
+            waiting=last.waiting
+            if last is not None and last.waiting is not None
+            else sum(line.waiting for line in sites),
             in_flight=last.in_flight or 0 if last is not None and is_live else 0,
             wire_bytes=sum(line.wire_bytes for line in sites),
             rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
@@ -169,8 +183,7 @@ class Watching:
         )
 
     def _errors(self, now: float) -> list[ErrorCount]:
-        """Counted over all sites, so not every second."""
-        if not 0 <= now - self._errors_at < _ERRORS_EVERY_S:
+        if not 0 <= now - self._errors_at < _COUNT_EVERY_S:
             self._errors_at = now
             self._counted = [
                 ErrorCount(state, kind, count)  # type: ignore[arg-type]

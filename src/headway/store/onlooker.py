@@ -125,6 +125,10 @@ class Onlooker:
     def sites(self) -> list[SiteNow]:
         return [SiteNow(*row) for row in self._all(_SITES)]
 
+    def waiting(self) -> dict[int, int]:
+        """How many pages of each site wait, by its number. Goes through all of them: not for every second."""
+        return dict(self._all("SELECT site_id, count(*) FROM waiting GROUP BY site_id"))
+
     def last_samples(self, most: int) -> list[SampleNow]:
         return [SampleNow(*row) for row in self._all(_LAST_SAMPLES, (most,))]
 
