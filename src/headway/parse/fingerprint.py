@@ -16,7 +16,7 @@ NO_FINGERPRINT = 0
 """Of what is no page with words: likeness says nothing there."""
 
 FEWEST_WORDS = 4
-LONGEST_READ = 65_536
+LONGEST_READ = 32_768
 """Characters: what comes behind them changes little, and a long page would take long."""
 
 _FEW_WORDS = 100

@@ -8,6 +8,7 @@ sorted. The tests compare with keys made by pywb; its own library for it does no
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 _URL = re.compile(
@@ -44,6 +45,7 @@ def surt(url: str) -> str:
     return f"{key}?{arguments}" if arguments else key
 
 
+@lru_cache(maxsize=4096)
 def _host_key(authority: str, scheme: str) -> str:
     match = _AUTHORITY.fullmatch(authority)
     host, port = match.groups() if match else (authority, None)
