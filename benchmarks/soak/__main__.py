@@ -2,12 +2,14 @@
 
 Without options: rounds of all bad sites and two good ones for half a minute. `--neighbours` measures, group
 by group and for each heavy site, how much longer good sites take beside them; `--fuzz` throws inputs at
-every parser and counts them.
+every parser and counts them. `--detach LOG` starts the same in the background, with the lowest claim on the
+machine, and comes back at once: for an hour, `--seconds 3600 --plot soak.png --detach soak.log`.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ from headway.testing.demoweb import QUICK, ServedProcess, design_web
 _MOST_SLOWDOWN = 0.05
 _MOST_GROWTH_MIB = 0.5
 _TURNS = 3
+_DETACHED_NICE = 15
 
 
 def _good() -> ServedProcess:
@@ -98,6 +101,22 @@ def _fuzz(inputs: int, only: list[str] | None) -> tuple[object, bool]:
     return kept, not any(fuzzed.problem for fuzzed in kept)
 
 
+def _detach(log: Path) -> int:
+    arguments = sys.argv[1:]
+    at = next(number for number, word in enumerate(arguments) if word.startswith("--detach"))
+    del arguments[at : at + (1 if "=" in arguments[at] else 2)]
+    with log.open("wb") as file:
+        child = subprocess.Popen(
+            ["nice", "-n", str(_DETACHED_NICE), sys.executable, "-m", "benchmarks.soak", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    print(f"process {child.pid} writes to {log}")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to soak (an hour: 3600)")
@@ -108,7 +127,10 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=2000, help="how many a target")
     parser.add_argument("--only", action="append", help="only this group or target (may be repeated)")
     parser.add_argument("--json", type=Path, help="write what was measured here")
+    parser.add_argument("--detach", type=Path, metavar="LOG", help="go on in the background, and write here")
     options = parser.parse_args()
+    if options.detach is not None:
+        return _detach(options.detach)
     if options.fuzz:
         measured, met = _fuzz(options.inputs, options.only)
     elif options.neighbours:

@@ -72,18 +72,30 @@ def plot(rounds: list[Round], path: Path) -> None:
     mpl.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, (memory, latency) = plt.subplots(2, sharex=True, figsize=(8, 5))
+    figure, (memory, latency) = plt.subplots(2, sharex=True, figsize=(9, 6), layout="constrained")
     minutes = [each.ended_s / 60 for each in rounds]
-    memory.plot(minutes, [each.resident_mib for each in rounds])
+    verdict = judge(rounds)
+    figure.suptitle(
+        f"{verdict.rounds} crawls of the chaos web in one process, "
+        f"{sum(each.pages + each.failed for each in rounds):,} pages"
+    )
+    resident = [each.resident_mib for each in rounds]
+    memory.plot(minutes, resident)
+    memory.set_title(f"{verdict.growth_mib_per_round:+.2f} MiB a round over the second half", fontsize=10)
     memory.set_ylabel("resident memory, MiB")
-    memory.set_ylim(bottom=0)
+    memory.set_ylim(0, 1.25 * max(resident))
     latency.plot(minutes, [each.good_p50_ms for each in rounds], label="median")
     latency.plot(minutes, [each.good_p99_ms for each in rounds], label="99th percentile")
-    latency.set_ylabel("good pages, ms")
+    latency.set_title(f"good pages: last third {verdict.latency_ratio:.2f} times the first", fontsize=10)
+    latency.set_ylabel("request to last byte, ms")
     latency.set_xlabel("minutes")
-    latency.set_ylim(bottom=0)
-    latency.legend()
-    figure.savefig(path)
+    latency.set_yscale("log")
+    latency.set_ylim(bottom=1)
+    latency.legend(loc="center right")
+    for axes in (memory, latency):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def _round(run: Path, good: set[str], ended_s: float) -> Round:

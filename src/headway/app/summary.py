@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from headway.app.noticed import Noticed, noticed
 from headway.errors import StoreError
 from headway.store.postgres.address import Address, is_address
 from headway.store.reader import RunReader, Sample, SiteRow, open_reader
@@ -54,6 +55,7 @@ class Summary(msgspec.Struct, frozen=True):
     """Deadlines, those of unreachable sites among them."""
     errors: Mapping[str, int]
     first_problem: str | None
+    noticed: Noticed
 
 
 def begun_at(folder: Path | str) -> Instant | None:
@@ -76,6 +78,7 @@ def summarise(folder: Path | str) -> Summary:
         rows = [row for row in reader.sites() if row.done or row.failed or row.waiting or row.deadline_at]
         outcomes = reader.outcomes()
         problem = _first_problem(reader) if not totals.done else None
+        seen = noticed(reader)
     last_at = max([sample.at for sample in samples] + [row.ended_at or 0.0 for row in rows] + [started_at])
     sites = tuple(_site_result(row, started_at, last_at) for row in rows)
     use = _use_of_link(samples)
@@ -96,6 +99,7 @@ def summarise(folder: Path | str) -> Summary:
         sum(_is_missed(site) for site in sites),
         dict(errors.most_common()),
         problem,
+        seen,
     )
 
 

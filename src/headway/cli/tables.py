@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from headway.app.noticed import lines_of
 from headway.app.summary import SiteResult, Summary
 from headway.units import format_duration, format_rate, format_size
 
@@ -28,6 +29,8 @@ def print_summary(console: Console, summary: Summary) -> None:
     )
     if summary.errors:
         console.print("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
+    for line in lines_of(summary.noticed):
+        console.print(line, soft_wrap=True)
     console.print(_link_line(summary), soft_wrap=True)
     console.print(f"run folder: {summary.run}", soft_wrap=True)
 

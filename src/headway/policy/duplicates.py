@@ -81,7 +81,7 @@ def _nearest(fingerprint: int, banded: dict[tuple[int, int], list[int]], centres
 class Mirrors:
     """Sites with the same content at the same paths. Remembers the last so many pages of all sites."""
 
-    def __init__(self, *, fewest_pages: int = 10, share: float = 0.8, most_pages: int = 65_536) -> None:
+    def __init__(self, *, fewest_pages: int = 30, share: float = 0.9, most_pages: int = 65_536) -> None:
         self._fewest_pages = fewest_pages
         self._share = share
         self._most_pages = most_pages

@@ -147,6 +147,14 @@ class RunReader:
         """The settled pages that the archive holds."""
         return (page for page in self.pages() if page.warc_file is not None)
 
+    def fingerprints(self) -> Iterator[tuple[str, int]]:
+        """The likeness of each page whose words were looked at, with its site."""
+        return ((site, fingerprint) for _, site, fingerprint in self._slices(sql.FINGERPRINTS))
+
+    def notices(self) -> list[tuple[str, float, str, str]]:
+        """Site, instant, what was noticed, and of what."""
+        return [(site, at, what, subject) for site, at, what, subject in self._all(sql.NOTICES)]
+
     def references(self) -> References:
         """Counted from the links of the fetched pages; links to pages never seen are left out."""
         keys = np.empty(0, dtype=np.int64)

@@ -40,7 +40,7 @@ NOTICES = """
     ORDER BY noticed_at, notice.site_id, what, subject"""
 FINGERPRINTS = """
     SELECT page.id, site, fingerprint FROM page JOIN site ON site.id = page.site_id
-    WHERE page.id > ? AND fingerprint NOT NULL ORDER BY page.id LIMIT ?"""
+    WHERE page.id > ? AND fingerprint IS NOT NULL ORDER BY page.id LIMIT ?"""
 SERVERS = "SELECT address, rates FROM server ORDER BY address"
 PUT_SERVER = """
     INSERT INTO server (address, rates) VALUES (?, ?)
