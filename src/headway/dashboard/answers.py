@@ -81,7 +81,7 @@ class Run(msgspec.Struct, frozen=True):
     collectors: list[Collector]
     """The processes that crawl, on this machine or on several."""
     takes_orders: bool
-    """Whether it can be steered from here: a crawl in a run folder can."""
+    """Whether it can be steered from here: a crawl by one process can."""
 
 
 class SiteLine(msgspec.Struct, frozen=True):

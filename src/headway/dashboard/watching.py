@@ -179,7 +179,9 @@ class Watching:
             ),
             errors=self._errors(now),
             collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
-            takes_orders=self._folder is not None,
+            # Several processes write down the link alone, and look at no orders.
+            takes_orders=self._folder is not None
+            and not (is_live and last is not None and last.in_flight is None),
         )
 
     def _errors(self, now: float) -> list[ErrorCount]:

@@ -37,8 +37,8 @@ class RefusedError(HeadwayError):
 
 def grant(run: Path | str, watching: Watching, wish: Wish) -> Accepted:
     """Carry a wish to the crawl; RefusedError or another HeadwayError when it makes no sense."""
-    if not isinstance(run, Path):
-        raise RefusedError(409, "a crawl on a PostgreSQL server takes no orders from here; change its job")
+    if not isinstance(run, Path) or not watching.picture().run.takes_orders:
+        raise RefusedError(409, "a crawl by several processes takes no orders from here; change its job")
     now = Instant(time.time())
     name: str = wish.__struct_config__.tag  # type: ignore[assignment]
     if isinstance(wish, SetBandwidth):
