@@ -26,7 +26,6 @@ _GROW_WHEN_OFF_BY = 1.05
 _SHRINK_WHEN_OFF_BY = 0.25
 _SHRINK_WHEN_BOUND_FELL = 0.6
 _FELL_TO = 0.7
-_FULL = 0.9
 _LOOK_EVERY_S = 0.25
 _STALLED_AFTER_S = 0.5
 
@@ -53,6 +52,8 @@ class Meter:
         self._grows_by_itself = buffer_bytes is None
         if buffer_bytes is not None and self._scaled:
             self._wire.set_buffer(buffer_bytes)
+        self._too_wide = False
+        """For a bound that fell since; it shrinks as soon as nothing is on its way."""
         self._buffer_wanted = self._buffer_bytes
         self._buffer_best = self._buffer_bytes
         self._look_at = 0.0
@@ -146,7 +147,7 @@ class Meter:
         if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
             self._wire_so_far += self._compare(now, more_to_come=True)
             self._buffer_wanted = self._better_buffer(now)
-        elif now >= self._look_at or self._version != self._pacer.version:
+        elif now >= self._look_at or self._too_wide or self._version != self._pacer.version:
             self._buffer_wanted = self._better_buffer(now)
         remaining = _UNLIMITED_BYTES
         if remaining_bytes is not None:
@@ -251,8 +252,9 @@ class Meter:
         changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
             return wanted if changed else min(wanted, 2 * self._buffer_bytes)
-        if wanted < self._shrinks_when_off_by() * self._buffer_bytes and self._is_full():
-            return wanted
+        self._too_wide = wanted < self._shrinks_when_off_by() * self._buffer_bytes
+        if self._too_wide and self._wire.is_shut():
+            self._resize(wanted)
         # The kernel lets its own buffer grow without end; that one must be tied down, whatever it costs.
         return wanted if self._grows_by_itself else self._buffer_bytes
 
@@ -261,15 +263,10 @@ class Meter:
         fell = self._pacer.capacity_bytes_per_s < _FELL_TO * self._capacity
         return _SHRINK_WHEN_BOUND_FELL if fell else _SHRINK_WHEN_OFF_BY
 
-    def _is_full(self) -> bool:
-        """Whether the window is shut: then nothing is on its way, and nothing would be lost."""
-        crossed = self._wire.crossed()
-        return crossed is not None and crossed.stream_bytes - self._read >= _FULL * self._window_bytes
-
     def _resize(self, buffer_bytes: int) -> None:
         """A larger buffer lets more arrive at once, so between reads this waits for the grant."""
         if buffer_bytes != self._buffer_bytes:
-            self._grows_by_itself = False
+            self._grows_by_itself = self._too_wide = False
             self._buffer_bytes = self._buffer_wanted = buffer_bytes
             self._capacity = self._pacer.capacity_bytes_per_s
             self._window_bytes = held_unread_bytes(buffer_bytes)

@@ -36,6 +36,10 @@ class PeakGuard:
         self.set_bound(bound_bytes_per_s)
 
     def set_bound(self, bound_bytes_per_s: float) -> None:
+        if 0.0 < bound_bytes_per_s < self._bound < math.inf:
+            # What came under the bound of its time must not shut the link for a second now.
+            self._arrived = [arrived * bound_bytes_per_s / self._bound for arrived in self._arrived]
+            self._arrived_bytes = sum(self._arrived)
         self._bound = bound_bytes_per_s
         self._limit = (1 + self._tolerance) * bound_bytes_per_s
 

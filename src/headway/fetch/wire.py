@@ -31,6 +31,8 @@ _TCP_MAXSEG = getattr(socket, "TCP_MAXSEG", None)
 _COUNTERS = struct.Struct("@QQIIII")
 _COUNTERS_AT = 120
 _TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
+_WINDOW = struct.Struct("@I")
+_WINDOW_AT = 232  # tcpi_rcv_wnd, in kernels since 6.2
 # Measured with packets of 1,514 bytes: the receive buffer asked for, and what the kernel takes in unread.
 # When that is full, most must be read before the server may send again, and then a good part comes at once.
 _HELD_UNREAD = ((2304, 2258), (3072, 4412), (8192, 15_319))
@@ -81,12 +83,16 @@ class Wire:
     def set_buffer(self, buffer_bytes: int) -> None:
         set_buffer(self._sock, buffer_bytes)
 
-    def buffer_bytes(self) -> int:
-        """What the kernel has made of its own accord of a buffer that was never set."""
+    def is_shut(self) -> bool:
+        """Whether the window last offered has no room for a packet, so that none can be on its way."""
+        if _TCP_INFO is None:
+            return False
         try:
-            return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        except OSError:
-            return DEFAULT_BUFFER_BYTES
+            info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _WINDOW_AT + _WINDOW.size)
+            (offered,) = _WINDOW.unpack_from(info, _WINDOW_AT)
+        except (OSError, struct.error):
+            return False
+        return int(offered) < SEGMENT_PAYLOAD_BYTES
 
 
 def buffer_for(flowing_bytes: float) -> int:
