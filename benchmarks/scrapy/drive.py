@@ -44,7 +44,7 @@ async def endless(lab: Lab, argument: Any) -> Wired:
         )
         found = json.loads(stats.read_text())
     received = wire.received
-    begin = _first_byte_s(received)
+    begin = first_byte_s(received, 500)
     end = begin + spidering.seconds
     return Wired(
         samples=received.rates(begin, end).tolist(),
@@ -55,9 +55,7 @@ async def endless(lab: Lab, argument: Any) -> Wired:
     )
 
 
-async def run_spider(
-    spider: str, arguments: dict[str, Any], settings: dict[str, Any], stats: Path
-) -> float:
+async def run_spider(spider: str, arguments: dict[str, Any], settings: dict[str, Any], stats: Path) -> float:
     """Seconds that it took, without the start of the process."""
     job = json.dumps({"spider": spider, "arguments": arguments, "settings": settings, "stats": str(stats)})
     process = await asyncio.create_subprocess_exec(
@@ -70,7 +68,7 @@ async def run_spider(
     return time.monotonic() - began
 
 
-def _first_byte_s(received: Recording) -> float:
+def first_byte_s(received: Recording, beyond_bytes: float) -> float:
     """When the spider's first answer began to come: what the process does before that is no concern here."""
-    moved = received.total_bytes > received.total_bytes[0] + 500
+    moved = received.total_bytes > received.total_bytes[0] + beyond_bytes
     return float(received.at_s[moved.argmax()])

@@ -12,9 +12,7 @@ from scrapy.utils.misc import load_object
 
 def main() -> int:
     job = json.loads(sys.argv[1])
-    process = AsyncCrawlerProcess(
-        {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, **job["settings"]}
-    )
+    process = AsyncCrawlerProcess({"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, **job["settings"]})
     crawler = process.create_crawler(load_object(job["spider"]))
     process.crawl(crawler, **job["arguments"])
     process.start()

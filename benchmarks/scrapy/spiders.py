@@ -34,3 +34,20 @@ class EndlessSpider(scrapy.Spider):
         self._pages += 1
         size = round(self._page_bytes * self._random.lognormvariate(0.0, 0.7))
         return scrapy.Request(f"{server}/{size}/{self._pages}")
+
+
+class ListSpider(scrapy.Spider):
+    """So many pages of a size, and an item from each."""
+
+    name = "list"
+
+    def __init__(self, server: str, pages: str, page_bytes: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._urls = [f"{server}/{page_bytes}/{number}" for number in range(int(pages))]
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        for url in self._urls:
+            yield scrapy.Request(url)
+
+    def parse(self, response: Response) -> Iterator[dict[str, Any]]:
+        yield {"url": response.url, "size": len(response.body)}

@@ -57,7 +57,7 @@ def run_scrapy_command(
         if as_json:
             click.echo(msgspec.json.encode(result))
         else:
-            stdout().print(_table(result))
+            stdout(is_literal=True).print(_table(result))
     if result.is_interrupted:
         return INTERRUPTED
     return 0 if result.are_all_met else DEADLINES_MISSED

@@ -18,6 +18,8 @@ from headway.model.page import Site
 
 _AHEAD_S = 0.3
 """So much of the link's time may be on its way: measured in the lab, see benchmarks/scrapy."""
+_ALWAYS = 2
+"""While one answer comes the next request must be on its way, or the link stands idle in between."""
 _SILENT_S = 2.0
 _LOOK_EVERY_S = 0.5
 
@@ -83,7 +85,8 @@ class Gate:
 
     def _has_room(self, burst_bytes: float) -> bool:
         taken = sum(self._bytes_by_site.values())
-        return not self._inside or taken + burst_bytes <= _AHEAD_S * self._pacer.capacity_bytes_per_s
+        fits = taken + burst_bytes <= _AHEAD_S * self._pacer.capacity_bytes_per_s
+        return fits or len(self._inside) < _ALWAYS
 
     def _admit(self, one: Pass) -> None:
         self._inside.add(one)

@@ -4,6 +4,7 @@ each site may hold. What an earlier run in the same folder measured is believed 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -42,11 +43,14 @@ async def collect_urls(job: Job, fetcher: HttpFetcher) -> dict[Site, list[Page]]
 
 
 def configure(
-    started_at: Instant, job: Job, collected: dict[Site, list[Page]], store: SqliteStore
+    started_at: Instant,
+    job: Job,
+    collected: Mapping[Site, Sequence[Page]],
+    measured_bytes: Mapping[str, int],
+    store: SqliteStore,
 ) -> list[SiteTask]:
-    """The tasks, saved with all URLs that are known."""
+    """The tasks, saved with all URLs that are known; `measured_bytes`: what sites held in an earlier run."""
     snapshot = store.load()
-    known = {} if snapshot is None else {record.site: record for record in snapshot.sites}
     if snapshot is None:
         store.create(started_at, msgspec.to_builtins(job.file))
     tasks = job.tasks(started_at)
@@ -57,9 +61,8 @@ def configure(
     store.commit([SaveTasks(tasks), SaveFound(tuple(page for page in pages if page.key not in seen))], {})
     made = []
     for wish, task in zip(job.sites, tasks, strict=True):
-        measured = known[wish.site].wire_bytes if wish.site in known else 0
         urls = tuple(dict.fromkeys(page.url for page in (*wish.seeds, *collected[wish.site])))
-        data = _data_bytes(wish, len(collected[wish.site]), measured)
+        data = _data_bytes(wish, len(collected[wish.site]), measured_bytes.get(wish.site, 0))
         made.append(SiteTask(wish, urls, data, task.deadline_at))
     return made
 
@@ -87,7 +90,7 @@ async def _pages_of(wish: SiteWish, job: Job, fetcher: HttpFetcher) -> list[Page
     waiting = list(rules.sitemaps) if rules is not None else []
     pages: dict[str, Page] = {}
     asked: set[str] = set()
-    options = ParseOptions(user_agent=crawl.user_agent)
+    options = ParseOptions(user_agent=crawl.user_agent, read_sitemaps=True)
     while waiting and len(asked) < _MOST_SITEMAPS:
         sitemap = page_of(waiting.pop(0), base=wish.site)
         if sitemap is None or sitemap.url in asked or sitemap.site != wish.site:

@@ -27,6 +27,7 @@ from headway.store.reader import DATABASE
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant, Seconds
 
+RESULT = "scrapy.json"
 BUILT_IN = "headway.scrapy.spider.SiteSpider"
 _HORIZON_S = Seconds(28 * 86_400.0)
 
@@ -86,7 +87,7 @@ class ScrapyRun:
             await fetcher.aclose()
         store = SqliteStore(self._folder / DATABASE)
         try:
-            tasks = configure(started_at, self._job, collected, store)
+            tasks = configure(started_at, self._job, collected, self._measured_bytes(), store)
         finally:
             store.close()
         found = sum(map(len, collected.values()))
@@ -112,6 +113,14 @@ class ScrapyRun:
         self._is_interrupted = True
         if self._crew is not None:
             self._crew.drain()
+
+    def _measured_bytes(self) -> dict[str, int]:
+        """What the sites held when they were last crawled to their end in this folder."""
+        try:
+            earlier = msgspec.json.decode((self._folder / RESULT).read_bytes(), type=RunResult)
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return {site.site: site.wire_bytes for site in earlier.sites if site.end_s is not None}
 
     def _fetcher(self) -> HttpFetcher:
         crawl = self._job.file.crawl
@@ -210,7 +219,7 @@ class ScrapyRun:
                 )
             )
         result = RunResult(self._policy, sites, self._is_interrupted)
-        (self._folder / "scrapy.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        (self._folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(result)))
         return result
 
 
