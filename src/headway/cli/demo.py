@@ -12,7 +12,8 @@ import click
 
 from headway.app.clock import WallClock
 from headway.cli.crawl import run_job
-from headway.cli.log import Log, log_options
+from headway.cli.frame import INTERRUPTED
+from headway.cli.log import Log, log_options, printable
 from headway.cli.serve import serve_options
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
@@ -82,7 +83,23 @@ def demo_command(
             f"and crawling them within {bandwidth}.",
             {"sites": served.sites, "pages": pages},
         )
-        return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
+        code = run_job(job, out, log, as_json=as_json, serve_at=serve_at)
+    if code != INTERRUPTED and not as_json and not log.is_quiet:
+        _report(out, log)
+    return code
+
+
+def _report(out: Path, log: Log) -> None:
+    """The page to look at, where figures can be drawn."""
+    from headway.app.reporting import gather
+    from headway.report.run_report import write_report
+
+    try:
+        page = write_report(gather(out), out / "report")
+    except HeadwayError as problem:
+        log.detail("no-report", f"no report: {problem}")
+    else:
+        log.say("report", f"report: {page}", {"report": printable(str(page))})
 
 
 def demo_job(served: Served, bandwidth: str) -> Job:

@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,10 @@ _TOKEN_VARIABLE = "HEADWAY_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a token
     type=click.IntRange(0, 65535),
     help="The port; 0 for any that is free.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input closes.")
 @log_options
-def serve_command(run: Path | str, *, host: str, port: int, with_parent: bool, log: Log) -> int:
+def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_parent: bool, log: Log) -> int:
     """Show a run in a browser while it crawls, or afterwards; steer it from there.
 
     The address that is printed has the token in it, without which nothing can be changed; off loopback
@@ -52,6 +54,8 @@ def serve_command(run: Path | str, *, host: str, port: int, with_parent: bool, l
         served.stop_with_pipe()
 
     def say_ready() -> None:
+        if log.is_quiet:
+            click.echo(served.address)  # without it nobody could come in
         log.say("serving", f"dashboard: {served.address}", {"address": served.address, "port": served.port})
         if served.is_public:
             log.say(
@@ -60,6 +64,8 @@ def serve_command(run: Path | str, *, host: str, port: int, with_parent: bool, l
                 "which travels unencrypted: put a proxy with TLS in front where others share the network",
             )
 
+    if opens:
+        webbrowser.open(served.address)  # it listens already: the page comes as soon as we serve
     served.run(on_ready=say_ready)
     return 0
 
