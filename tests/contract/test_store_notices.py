@@ -1,4 +1,4 @@
-"""What was noticed of a site is kept once, and given back to the next run."""
+"""What was noticed of a site, and what its rules took of the link, is given back to the next run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.model.command import SaveNotice
+from headway.model.command import SaveNotice, SaveSite
 from headway.model.page import Site
 from headway.ports import Store
 from headway.store.memory import MemoryStore
@@ -42,3 +42,19 @@ def test_each_notice_is_kept_once_as_of_the_first_time(open_store: Callable[[], 
     again.close()
     assert snapshot is not None
     assert list(snapshot.notices) == [TRAP, MIRROR]
+
+
+def test_what_rules_took_of_the_link_counts_after_a_restart(open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    store.create(BEGAN_AT, {})
+    store.commit(
+        [SaveSite(TRAP.site, BEGAN_AT, 0, "", BEGAN_AT, robots_bytes=700), SaveSite(TRAP.site, BEGAN_AT, 0)],
+        {},
+    )
+    store.commit([SaveSite(TRAP.site, BEGAN_AT, 0, "", BEGAN_AT, robots_bytes=300)], {})
+    store.close()
+    again = open_store()
+    snapshot = again.load()
+    again.close()
+    assert snapshot is not None
+    assert [(record.site, record.wire_bytes) for record in snapshot.sites] == [(TRAP.site, 1000)]

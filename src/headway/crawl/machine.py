@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from headway.crawl.bound import LinkBound
 from headway.crawl.discovery import Discovery
 from headway.crawl.doors import Doors
@@ -265,13 +267,20 @@ class Crawl:
             gave_up = isinstance(verdict, GiveUp)
         text = book.learn_robots(event, gave_up=gave_up)
         self.discovery.found_lists(now, event.lists, self._commands)
-        self._answered(now, book, event.outcome, robots_text=text)
+        self._answered(now, book, event.outcome, robots_text=text, robots_bytes=event.outcome.wire_bytes)
 
     def _answered(
-        self, now: Instant, book: SiteBook, outcome: Outcome, *, robots_text: str | None = None
+        self,
+        now: Instant,
+        book: SiteBook,
+        outcome: Outcome,
+        *,
+        robots_text: str | None = None,
+        robots_bytes: int = 0,
     ) -> None:
         self._handout.ended(book.site)
-        self._commands.append(self._doors.answered(now, book, outcome, robots_text=robots_text))
+        save = self._doors.answered(now, book, outcome, robots_text=robots_text)
+        self._commands.append(structs.replace(save, robots_bytes=robots_bytes) if robots_bytes else save)
 
     def _disturb(self, now: Instant) -> None:
         if self.steward is not None:

@@ -127,6 +127,8 @@ class SaveSite(msgspec.Struct, frozen=True):
     robots_expires_at: Instant | None = None
     ended_at: Instant | None = None
     """When its last page settled; None while it has pages to come."""
+    robots_bytes: int = 0
+    """What a robots.txt has just taken of the link, which no page stands for."""
 
 
 class SaveServers(msgspec.Struct, frozen=True):

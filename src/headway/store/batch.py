@@ -219,8 +219,11 @@ class BatchWriter:
                 sums.started_at = saving.at - outcome.duration_s
         self._outcomes[site_id, saving.state.value, outcome.kind.value, rows.reason_of(saving)] += 1
 
-    def _save_sites(self, tasks: Iterable[Task], sites: Iterable[SaveSite]) -> None:
+    def _save_sites(self, tasks: Iterable[Task], sites: Sequence[SaveSite]) -> None:
         number = self._numbers.site_id
+        for each in sites:
+            if each.robots_bytes:
+                self._sums_of(number(each.site)).wire_bytes += each.robots_bytes
         task_rows = [rows.task_row(number(task.site), task) for task in tasks]
         site_rows = [
             (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site)) for each in sites

@@ -176,6 +176,7 @@ class MemoryStore:
             "free_at": saving.free_at,
             "failures_in_a_row": saving.failures_in_a_row,
             "ended_at": saving.ended_at,
+            "wire_bytes": record.wire_bytes + saving.robots_bytes,
         }
         if saving.robots_text is not None:
             changes["robots_text"] = saving.robots_text

@@ -48,6 +48,7 @@ class Sorted:
         self.sites: dict[str, SaveSite] = {}
         self.robots: dict[str, tuple[str | None, float | None]] = {}
         self.servers: dict[str, bytes] = {}
+        self.robots_bytes: Counter[str] = Counter()
         self.notices: dict[tuple[Site, str, str], float] = {}
         for saving in batch:
             match saving:
@@ -75,6 +76,7 @@ class Sorted:
 
     def _add_site(self, saving: SaveSite) -> None:
         self.sites[saving.site] = saving
+        self.robots_bytes[saving.site] += saving.robots_bytes
         text, expires_at = self.robots.get(saving.site, (None, None))
         new_text, new_expires_at = saving.robots_text, saving.robots_expires_at
         if new_text is not None or new_expires_at is not None:
@@ -222,6 +224,8 @@ class BatchWriter:
         change(sql.PUT_NOTICES, notices, ("bigint", "text", "text", "double precision"))
         robots = [(number(site), *rest) for site, rest in batch.robots.items()]
         change(sql.PUT_ROBOTS, robots, ("bigint", "text", "double precision"))
+        for site, robots_bytes in batch.robots_bytes.items():
+            self._sums_of(number(Site(site))).wire_bytes += robots_bytes
         sums = [sums.row(site_id) for site_id, sums in sorted(self._sums.items())]
         change(sql.ADD_SUMS, sums, (*("bigint",) * 5, "double precision", "bigint"))
         counts = [(*which, count) for which, count in sorted(self._outcomes.items())]
