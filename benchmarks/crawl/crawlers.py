@@ -37,6 +37,15 @@ def headway(folder: Path, urls: Sequence[str]) -> list[str]:
     return [program, "crawl", *options, "-o", str(folder / "run"), *urls]
 
 
+def headway_exact(folder: Path, urls: Sequence[str]) -> list[str]:
+    """Copies are known by their digest alone; nobody looks for likenesses, traps and mirrors."""
+    job = folder / "job.toml"
+    sites = "".join(f'[[site]]\nurl = "{url}"\n' for url in urls)
+    job.write_text(f'[crawl]\nnear_duplicates = false\ntraps = false\nmirrors = "ignore"\n{sites}')
+    command = headway(folder, [])
+    return [*command, str(job)]
+
+
 def wget2(folder: Path, urls: Sequence[str]) -> list[str]:
     quietly = ["--no-config", "-q", "--no-http2", "--robots=on", f"--ignore-tags={_NOT_PAGES}"]
     return ["wget2", "-r", "-l", "inf", *quietly, "-P", str(folder), *urls]
@@ -50,7 +59,8 @@ def httrack(folder: Path, urls: Sequence[str]) -> list[str]:
 
 def all_crawlers() -> dict[str, Callable[[], Crawler]]:
     return {
-        "headway": lambda: Crawler("headway", headway, _headway_version(), "WARC, request and answer"),
+        "headway": lambda: Crawler("headway", headway, _headway_version(), "WARC"),
+        "headway-exact": lambda: Crawler("headway, digests only", headway_exact, _headway_version(), "WARC"),
         "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"]),
         "crawlee": lambda: _python_peer(
             "crawlee", "Crawlee for Python", ["crawlee[parsel]==1.11.0", "selectolax", "uvloop"]
