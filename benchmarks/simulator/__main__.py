@@ -1,6 +1,7 @@
 """`make bench NAME=simulator`: from ten thousand pages to the paper's size, and the live frontier.
 
-Options: --most PAGES (3,500,000), --known PAGES (5,000,000), --only growth|frontier|paths.
+Options: --only growth|paths|frontier (repeatable), --most PAGES (3,500,000), --known PAGES (5,000,000). Each
+part's figures are kept in build/bench-simulator; --keep writes those of all parts into this folder's README.
 """
 
 from __future__ import annotations
@@ -9,87 +10,131 @@ import argparse
 import json
 import subprocess
 import sys
-
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 SIZES = (10_000, 35_000, 100_000, 350_000, 1_000_000, 3_500_000)
 TARGET_S, TARGET_MIB, TARGET_US = 60.0, 4096.0, 10.0
+HELD = 200_000
+"""What a crawl holds in memory where nothing else is said."""
+BUILD, README = Path("build/bench-simulator"), Path(__file__).parent / "README.md"
+MARK = "<!-- written by --keep from here on -->\n"
+Rows = list[dict[str, float]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.simulator", description=__doc__)
     parser.add_argument("--most", type=int, default=SIZES[-1])
     parser.add_argument("--known", type=int, default=5_000_000)
-    parser.add_argument("--only", choices=("growth", "frontier", "paths"))
+    parser.add_argument("--only", action="append", choices=tuple(PARTS))
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    console = Console(width=110)
-    if options.only in (None, "growth"):
-        growth(console, options.most)
-    if options.only in (None, "paths"):
-        paths(console)
-    if options.only in (None, "frontier"):
-        frontier(console, options.known)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if not options.keep:
+        for name in options.only or PARTS:
+            measure, tell = PARTS[name]
+            rows = measure(options)
+            (BUILD / f"{name}.json").write_text(json.dumps(rows))
+            print(tell(rows))
+        return
+    parts = [tell(json.loads((BUILD / f"{name}.json").read_text())) for name, (_, tell) in PARTS.items()]
+    head = README.read_text(encoding="utf-8").partition(MARK)[0]
+    README.write_text(head + MARK + "\n".join(parts), encoding="utf-8")
 
 
-def growth(console: Console, most: int) -> None:
-    table = _table("Crawls of synthetic webs, r = 256, w = 15 s, unbounded link", "pages", "strategy")
-    for name in ("CPU s", "us a page", "peak MiB", "virtual days", "web made in"):
-        table.add_column(name, justify="right")
-    for pages in (size for size in SIZES if size <= most):
-        for strategy in ("length", "depth"):
-            told = run("crawls", str(pages), strategy)
-            table.add_row(
-                f"{pages:,}",
-                strategy,
-                f"{told['cpu_s']:.2f}",
-                f"{told['cpu_s'] / told['pages'] * 1e6:.2f}",
-                f"{told['peak_mib']:.0f}",
-                f"{told['days']:.2f}",
-                f"{told['web_s']:.1f} s",
-            )
-            if pages == SIZES[-1]:
-                met = told["cpu_s"] < TARGET_S and told["peak_mib"] < TARGET_MIB
-                console.print(
-                    f"{strategy} at the paper's size under 60 s and 4 GiB: {'yes' if met else 'NO'}"
-                )
-    console.print(table)
+def measure_growth(options: argparse.Namespace) -> Rows:
+    return [
+        {"size": pages, "strategy": strategy, **run("crawls", str(pages), strategy)}  # type: ignore[dict-item]
+        for pages in SIZES
+        if pages <= options.most
+        for strategy in ("length", "depth")
+    ]
 
 
-def paths(console: Console) -> None:
-    """The machine itself against the loop on arrays, which decides the same (a property test says so)."""
-    table = _table("The machine and the loop on arrays: us a page", "pages", "strategy")
-    for name in ("machine", "arrays", "times"):
-        table.add_column(name, justify="right")
-    for pages, strategy in ((10_000, "length"), (10_000, "depth"), (10_000, "batch"), (50_000, "length")):
+def tell_growth(rows: Rows) -> str:
+    lines = [
+        f"| {row['size']:,} | {row['strategy']} | {row['cpu_s']:.2f} "
+        f"| {row['cpu_s'] / row['pages'] * 1e6:.2f} | {row['peak_mib']:.0f} | {row['web_s']:.1f} "
+        f"| {row['days']:.2f} |"
+        for row in rows
+    ]
+    verdicts = [
+        f"The paper's size, {row['strategy']}: {row['cpu_s']:.1f} s of {TARGET_S:.0f} and "
+        f"{row['peak_mib']:.0f} MiB of {TARGET_MIB:.0f}, "
+        + ("met." if row["cpu_s"] < TARGET_S and row["peak_mib"] < TARGET_MIB else "NOT MET.")
+        for row in rows
+        if row["size"] == SIZES[-1]
+    ]
+    first, last = rows[0], rows[-2]
+    pages, time_s = last["pages"] / first["pages"], last["cpu_s"] / first["cpu_s"]
+    verdicts.append(
+        f"Length with {pages:.0f} times the pages takes {time_s:.0f} times as long: {time_s / pages:.1f} times as "
+        "long for each page (caches; the logarithm of a heap)."
+    )
+    return _section(
+        "Crawls of synthetic webs, r = 256, w = 15 s, unbounded link",
+        ("pages", "strategy", "CPU s", "us a page", "peak MiB", "making the web, s", "virtual days"),
+        lines,
+        verdicts,
+    )
+
+
+def measure_paths(_: argparse.Namespace) -> Rows:
+    tried = ((10_000, "length"), (10_000, "depth"), (10_000, "batch"), (50_000, "length"))
+    rows: Rows = []
+    for pages, strategy in tried:
         slow, fast = (run("crawls", str(pages), strategy, way) for way in ("machine", "arrays"))
         costs = [told["cpu_s"] / told["pages"] * 1e6 for told in (slow, fast)]
-        table.add_row(
-            f"{pages:,}", strategy, f"{costs[0]:.0f}", f"{costs[1]:.2f}", f"{costs[0] / costs[1]:.0f}"
-        )
-    console.print(table)
+        rows.append({"size": pages, "strategy": strategy, "machine": costs[0], "arrays": costs[1]})  # type: ignore[dict-item]
+    return rows
 
 
-def frontier(console: Console, known: int) -> None:
-    table = _table("The live frontier, all known pages waiting", "known pages", "strategy")
-    for name in ("us to hand out a page", "us to take one in", "bytes a known URL"):
-        table.add_column(name, justify="right")
-    for pages in (100_000, known):
+def tell_paths(rows: Rows) -> str:
+    """The machine itself against the loop on arrays, which decides the same (a property test says so)."""
+    lines = [
+        f"| {row['size']:,} | {row['strategy']} | {row['machine']:.0f} | {row['arrays']:.2f} "
+        f"| {row['machine'] / row['arrays']:.0f} |"
+        for row in rows
+    ]
+    return _section(
+        "The machine, and the compiled loop that takes the same decisions: us a page",
+        ("pages", "strategy", "machine", "arrays", "times faster"),
+        lines,
+        [],
+    )
+
+
+def measure_frontier(options: argparse.Namespace) -> Rows:
+    rows: Rows = []
+    for pages, held in ((100_000, None), (options.known, None), (options.known, HELD)):
         for strategy in ("length", "depth"):
-            told = run("frontier", str(pages), strategy)
-            table.add_row(
-                f"{pages:,}",
-                strategy,
-                f"{told['handed_out_us']:.1f}",
-                f"{told['found_us']:.1f}",
-                f"{told['bytes_per_url']:.0f}",
-            )
-            if pages == known:
-                met = told["handed_out_us"] < TARGET_US
-                console.print(
-                    f"{strategy}: a page in under 10 us at {known:,} known: {'yes' if met else 'NO'}"
-                )
-    console.print(table)
+            told = run("frontier", str(pages), strategy, *([] if held is None else [str(held)]))
+            rows.append({"strategy": strategy, "held": held or pages, **told})  # type: ignore[dict-item]
+    return rows
+
+
+def tell_frontier(rows: Rows) -> str:
+    lines = [
+        f"| {row['pages']:,} | {row['held']:,} | {row['strategy']} | {row['handed_out_us']:.1f} "
+        f"| {row['found_us']:.1f} | {row['bytes_per_url']:.0f} |"
+        for row in rows
+    ]
+    most = max(row["pages"] for row in rows)
+    worst = max(row["handed_out_us"] for row in rows if row["pages"] == most)
+    verdict = "met" if worst < TARGET_US else "NOT MET"
+    return _section(
+        "The live frontier, all known pages waiting",
+        (
+            "known pages",
+            "in memory",
+            "strategy",
+            "us to hand one out",
+            "us to take one in",
+            "bytes a known URL",
+        ),
+        lines,
+        [f"A page in under {TARGET_US:.0f} us at {most:,} known: at most {worst:.1f} us, {verdict}."],
+    )
 
 
 def run(module: str, *args: str) -> dict[str, float]:
@@ -98,12 +143,16 @@ def run(module: str, *args: str) -> dict[str, float]:
     return told
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column == columns[0] else "left")
-    return table
+def _section(title: str, columns: tuple[str, ...], rows: Iterable[str], verdicts: Iterable[str]) -> str:
+    head = ["", f"## {title}", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join([*head, *rows, "", *verdicts, ""])
 
+
+PARTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], Callable[[Rows], str]]] = {
+    "growth": (measure_growth, tell_growth),
+    "paths": (measure_paths, tell_paths),
+    "frontier": (measure_frontier, tell_frontier),
+}
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,9 @@
-"""`python -m benchmarks.simulator.frontier PAGES STRATEGY`: the live frontier, in a process of its own.
+"""`python -m benchmarks.simulator.frontier PAGES STRATEGY [HELD]`: the live frontier in its own process.
 
-Every known page waits (the worst case), on sites whose sizes follow the power law of the synthetic web. A
-round is what the machine does for a page: ask for a site, take its page, mark the site busy, then free.
+Every known page waits (the worst case), on sites whose sizes follow the power law of the synthetic web: all
+of them in memory, or about HELD of them, the others being given back when the frontier asks for them (as the
+store does, whose own cost is in `benchmarks/store`). A round is what the machine does for a page: ask for a
+site, take its page, mark the site busy, then free.
 """
 
 from __future__ import annotations
@@ -17,42 +19,78 @@ import numpy as np
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
 from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering import make_ordering
 from headway.sim.synthetic import SyntheticSpec, site_sizes
 from headway.units import Instant
 
-ROUNDS = 200_000
+ROUNDS, SPANS = 200_000, 20
 INTERVAL_S = 15.0
 
 
+class KnownPages:
+    """Pages made from numbers when they are wanted, in the order of a site by depth."""
+
+    def __init__(self, count: int) -> None:
+        spec = SyntheticSpec(pages=count, sites=max(1, count // 100), seed=1)
+        chance = np.random.default_rng(1)
+        self.site_of = np.repeat(np.arange(spec.sites), site_sizes(spec, chance))
+        chance.shuffle(self.site_of)
+        self.sites = [Site(f"https://www.site-{number:06}.example") for number in range(spec.sites)]
+        self.keys = chance.integers(-(2**63), 2**63 - 1, count)
+        self.depths = chance.integers(0, 12, count)
+        self._in_order = np.lexsort((self.depths, self.site_of))
+        self._begins = np.searchsorted(self.site_of[self._in_order], np.arange(spec.sites + 1))
+        self._number = {site: number for number, site in enumerate(self.sites)}
+        self._taken = np.zeros(spec.sites, dtype=np.int64)
+
+    def page(self, number: int) -> Page:
+        site = self.sites[self.site_of[number]]
+        url = f"{site}/section/{number % 97}/page-{number}.html"
+        return Page(url, site, PageKey(int(self.keys[number])), int(self.depths[number]))
+
+    def take(self, site: Site) -> None:
+        self._taken[self._number[site]] += 1
+
+    def first(self, site: Site, most: int) -> tuple[list[WaitingRecord], bool]:
+        """What waits of a site; and whether that is all."""
+        number = self._number[site]
+        begin, end = self._begins[number] + self._taken[number], self._begins[number + 1]
+        chosen = self._in_order[begin : min(begin + most, end)]
+        return [WaitingRecord(self.page(int(page))) for page in chosen], begin + most >= end
+
+
 def main() -> None:
-    pages, strategy = int(sys.argv[1]), sys.argv[2]
-    spec = SyntheticSpec(pages=pages, sites=max(1, pages // 100), seed=1)
-    chance = np.random.default_rng(1)
-    site_of = np.repeat(np.arange(spec.sites), site_sizes(spec, chance))
-    chance.shuffle(site_of)
-    sites = [Site(f"https://www.site-{number:06}.example") for number in range(spec.sites)]
-    keys = chance.integers(-(2**63), 2**63 - 1, pages)
-    depths = chance.integers(0, 12, pages)
+    count, strategy = int(sys.argv[1]), sys.argv[2]
+    held = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    known = KnownPages(count)
     before = _resident_mib()
-    seen, frontier = SeenSet(), Frontier(make_ordering(strategy))
+    seen, frontier = SeenSet(), Frontier(make_ordering(strategy), held)
     begun = time.process_time()
-    for first in range(0, pages, 20):
-        batch = range(first, min(first + 20, pages))
-        seen.add_all([PageKey(int(keys[number])) for number in batch])
-        for number in batch:
-            site = sites[site_of[number]]
-            url = f"{site}/section/{number % 97}/page-{number}.html"
-            frontier.put(Page(url, site, PageKey(int(keys[number])), int(depths[number])))
-    found_us = (time.process_time() - begun) / pages * 1e6
-    memory = _resident_mib() - before
+    for first in range(0, count, 20):
+        pages = [known.page(number) for number in range(first, min(first + 20, count))]
+        seen.add_all([page.key for page in pages])
+        for page in pages:
+            frontier.put(page)
+    found_us = (time.process_time() - begun) / count * 1e6
+    told = {
+        "pages": count,
+        "found_us": found_us,
+        "bytes_per_url": (_resident_mib() - before) * 2**20 / count,
+        "handed_out_us": _hand_out(frontier, known, min(ROUNDS, count // 4), is_all_held=held is None),
+        "seen": len(seen),
+    }
+    print(json.dumps(told))
+
+
+def _hand_out(frontier: Frontier, known: KnownPages, rounds: int, *, is_all_held: bool) -> float:
     now = 0.0
     frontier.next_site(Instant(now))
     gc.collect()
     lengths = []
-    for _ in range(20):
+    for _ in range(SPANS):
         begun = time.process_time()
-        for _ in range(ROUNDS // 20):
+        for _ in range(rounds // SPANS):
             now += 0.002
             room = frontier.next_site(Instant(now))
             if room is None:
@@ -61,15 +99,15 @@ def main() -> None:
             frontier.take(room)
             frontier.occupy(room.site)
             frontier.free(room.site, Instant(now + INTERVAL_S))
-        lengths.append((time.process_time() - begun) / (ROUNDS // 20) * 1e6)
-    told = {
-        "pages": pages,
-        "handed_out_us": float(np.median(lengths)),
-        "found_us": found_us,
-        "bytes_per_url": memory * 2**20 / pages,
-        "seen_bytes_per_url": 8.0,
-    }
-    print(json.dumps(told))
+            if is_all_held:
+                continue
+            known.take(room.site)
+            for site, most in frontier.wishes():
+                records, is_all = known.first(site, most)
+                frontier.load(site, records, (), is_all=is_all)
+        lengths.append((time.process_time() - begun) / (rounds // SPANS) * 1e6)
+    # The median over spans: the machine may be busy with something else for a moment.
+    return float(np.median(lengths))
 
 
 def _resident_mib() -> float:
