@@ -31,7 +31,7 @@ class Served:
             self._watching.close()
             raise
         self.port: int = self._socket.getsockname()[1]
-        shown = "127.0.0.1" if host in {"0.0.0.0", "localhost"} else host  # noqa: S104 - only compared
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only compared
         self.origin = f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}"
         self.address = f"{self.origin}/#token={token}"
         app = build(run, self._watching, token=token, is_public=self.is_public)

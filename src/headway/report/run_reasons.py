@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headway.policy.politeness import TROUBLE
 from headway.report.run_facts import SiteFacts
 from headway.units import format_duration, format_rate, format_size
 
@@ -59,10 +60,10 @@ def _cause(site: SiteFacts, around: Circumstances, deadline_s: float) -> str:
         return f"The crawl was stopped before the deadline with {site.waiting} pages of it waiting"
     if start_s > _LATE_START * deadline_s:
         return f"It was begun only {format_duration(start_s)} after the crawl, others coming before it"
-    return _slow(site, around, deadline_s, troubles)
+    return _slow(site, around, deadline_s)
 
 
-def _slow(site: SiteFacts, around: Circumstances, deadline_s: float, troubles: int) -> str:
+def _slow(site: SiteFacts, around: Circumstances, deadline_s: float) -> str:
     assert site.start_s is not None
     end_s = site.end_s if site.end_s is not None else around.seconds
     span_s = max(1e-3, end_s - site.start_s)
@@ -72,9 +73,12 @@ def _slow(site: SiteFacts, around: Circumstances, deadline_s: float, troubles: i
         got += f" with {site.waiting} pages still waiting"
     else:
         got += f" and needed {format_rate(needed)} for its {format_size(site.wire_bytes)}"
-    if site.answers and troubles > _MANY_TROUBLES * site.answers:
-        kind, count = around.troubles[0]
-        return f"{got}; {troubles} of its answers were failures ({count} {kind}), each followed by a pause"
+    # A page that is missing costs no more than another; a server in trouble is left alone for a while.
+    costly = [(kind, count) for kind, count in around.troubles if kind in TROUBLE]
+    costs = sum(count for _, count in costly)
+    if site.answers and costs > _MANY_TROUBLES * site.answers:
+        kind, count = costly[0]
+        return f"{got}; {costs} of its answers were failures ({count} {kind}), each followed by a pause"
     if around.link_use is not None and around.link_use >= _FULL_LINK:
         return f"{got}; the link was full ({around.link_use:.0%} of the bound) all the while"
     gap_s = max(0.0, span_s - site.busy_s) / max(1, site.answers)
