@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import lambertw
 
 KEPT_VISITS = 32
 """Of each page: enough to tell its rate within a factor of two, and to notice when it has another."""
@@ -118,6 +117,8 @@ def price_within(rates: Floats, counts: Floats, costs: Floats, budget: float, sh
 
 def _expected_changes(worth: Floats) -> Floats:
     """The r at which 1 - (1 + r) exp(-r) is this much, by the lower branch of Lambert's function."""
+    from scipy.special import lambertw  # half a second, which a crawl without visits again can do without
+
     inside = -(1.0 - np.clip(worth, _NEAR_BRANCH, 1.0 - 1e-15)) / math.e
     exact = -1.0 - np.real(lambertw(inside, k=-1))
     # Near its branch point the function loses half of its digits, and the series needs but three terms.
