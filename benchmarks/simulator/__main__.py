@@ -66,10 +66,10 @@ def tell_growth(rows: Rows) -> str:
         if row["size"] == SIZES[-1]
     ]
     first, last = rows[0], rows[-2]
-    pages, time_s = last["pages"] / first["pages"], last["cpu_s"] / first["cpu_s"]
+    pages, longer = last["pages"] / first["pages"], last["cpu_s"] / first["cpu_s"]
     verdicts.append(
-        f"Length with {pages:.0f} times the pages takes {time_s:.0f} times as long: {time_s / pages:.1f} times as "
-        "long for each page (caches; the logarithm of a heap)."
+        f"Length with {pages:.0f} times the pages takes {longer:.0f} times as long, "
+        f"{longer / pages:.1f} times for each page (caches; the logarithm of a heap)."
     )
     return _section(
         "Crawls of synthetic webs, r = 256, w = 15 s, unbounded link",

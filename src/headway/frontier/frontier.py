@@ -39,6 +39,7 @@ class Frontier:
         self._changed: list[Room] = []
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
+        self._held_each = 0
         self._short: dict[Site, SpillingRoom] = {}
         self.waiting = 0
 
@@ -51,7 +52,10 @@ class Frontier:
     def _new_room(self, site: Site) -> Room:
         if self._learning is not None:
             return ShiftingRoom(site)
-        return Room(site) if self._most_held is None else SpillingRoom(site)
+        if self._most_held is None:
+            return Room(site)
+        self._held_each = pages_held_each(self._most_held, len(self._rooms) + 1)
+        return SpillingRoom(site)
 
     def rooms(self) -> Iterator[Room]:
         return iter(self._rooms.values())
@@ -63,7 +67,7 @@ class Frontier:
         self.waiting += 1
         self._mark(room)
         if isinstance(room, SpillingRoom):
-            room.trim(self._held_each())
+            room.trim(self._held_each)
 
     def occupy(self, site: Site) -> None:
         """The site is being asked: nothing more to it until `free`."""
@@ -133,7 +137,7 @@ class Frontier:
         """Sites whose next pages are wanted from the store, and how many of the first it has. Asked once."""
         if not self._short:
             return []
-        each = self._held_each()
+        each = self._held_each
         wishes = [(room.site, room.wish(each)) for room in self._short.values()]
         self._short.clear()
         return wishes
@@ -153,12 +157,8 @@ class Frontier:
         self._mark(room)
         self._mind(room)
 
-    def _held_each(self) -> int:
-        assert self._most_held is not None
-        return pages_held_each(self._most_held, len(self._rooms))
-
     def _mind(self, room: Room) -> None:
-        if isinstance(room, SpillingRoom) and room.is_short(self._held_each()):
+        if isinstance(room, SpillingRoom) and room.is_short(self._held_each):
             self._short[room.site] = room
 
     # -- the heaps of sites -----------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class SpillingRoom(Room):
 
     def trim(self, each: int) -> None:
         """Hold no more than so many of those in line, once it has become twice as many."""
-        if len(self._line) <= 2 * each:
+        if self._line.count <= 2 * each:
             return
         everyone = self._line.pop_all()
         for waiting in everyone[:each]:
@@ -55,7 +55,7 @@ class SpillingRoom(Room):
 
     def is_short(self, each: int) -> bool:
         """Whether it is time to ask for more."""
-        return self.spilled > 0 and not self.is_loading and len(self._line) <= each // 4
+        return self.spilled > 0 and not self.is_loading and self._line.count <= each // 4
 
     def wish(self, each: int) -> int:
         """How many pages to ask the store for: it has those held here, and the one lent out, as well."""
