@@ -111,10 +111,10 @@ def _read_meta(markup: Markup, attributes: Mapping[str, str | None], product_tok
         if target := refresh_target(content):
             markup.links.append((target, False))
             markup.moves_on = True
-    elif (name := attributes.get("name")) and (
-        asked := of_meta(name, content, product_token)
-    ) != NOTHING_ASKED:
-        markup.asked |= asked
+    elif name := attributes.get("name"):
+        asked = of_meta(name, content, product_token)
+        if asked is not NOTHING_ASKED:
+            markup.asked |= asked
 
 
 def refresh_target(content: str) -> str:

@@ -73,4 +73,6 @@ def log_line(settled: SaveSettled, note: CaptureNote | None) -> str | None:
 
 
 def _word(text: str) -> str:
+    if text.isprintable() and " " not in text:
+        return text or "-"
     return _BLANKS.sub("_", text) or "-"

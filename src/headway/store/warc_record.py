@@ -33,7 +33,6 @@ _NOT_IN_URI = re.compile(r"[^\x21-\x7e]")
 _NOT_IN_FIELD = re.compile(r"[\x00-\x1f\x7f]+")
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _BASE32_PAIRS = [first + second for first in _BASE32 for second in _BASE32]
-_PAIR_SHIFTS = range(150, -1, -10)
 _NO_BODY = frozenset({204, 304})
 
 _TRUNCATED_BY_KIND = {
@@ -57,9 +56,15 @@ def sha1_digest(*parts: bytes) -> str:
     state = hashlib.sha1(usedforsecurity=False)
     for part in parts:
         state.update(part)
-    number = int.from_bytes(state.digest(), "big")
+    digest, pairs = state.digest(), _BASE32_PAIRS
     # base64.b32encode costs half as much again as the hash of a page; pairs by table cost little.
-    return "sha1:" + "".join([_BASE32_PAIRS[(number >> shift) & 1023] for shift in _PAIR_SHIFTS])
+    a, b, c, d = (int.from_bytes(digest[at : at + 5], "big") for at in (0, 5, 10, 15))
+    return (
+        f"sha1:{pairs[a >> 30]}{pairs[a >> 20 & 1023]}{pairs[a >> 10 & 1023]}{pairs[a & 1023]}"
+        f"{pairs[b >> 30]}{pairs[b >> 20 & 1023]}{pairs[b >> 10 & 1023]}{pairs[b & 1023]}"
+        f"{pairs[c >> 30]}{pairs[c >> 20 & 1023]}{pairs[c >> 10 & 1023]}{pairs[c & 1023]}"
+        f"{pairs[d >> 30]}{pairs[d >> 20 & 1023]}{pairs[d >> 10 & 1023]}{pairs[d & 1023]}"
+    )
 
 
 def new_record_id() -> str:
