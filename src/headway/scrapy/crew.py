@@ -157,13 +157,13 @@ class Crew:
         async for line in process.stdout:
             with contextlib.suppress(msgspec.DecodeError):  # a spider may print
                 run.progress = msgspec.json.decode(line, type=Progress)
+            if run.progress.finish_reason == "finished" and run.ended_s is None:
+                self._end(run)
             if run.progress.finish_reason is not None or not run.has_gone:
                 self._news.set()
         code = await process.wait()
         run.process = None
-        if run.progress.finish_reason == "finished":
-            self._end(run)
-        elif not self._is_draining:
+        if run.ended_s is None and not self._is_draining:
             await self._restart(run, code)
         self._news.set()
 

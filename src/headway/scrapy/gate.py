@@ -20,6 +20,7 @@ _AHEAD_S = 0.3
 """So much of the link's time may be on its way: measured in the lab, see benchmarks/scrapy."""
 _ALWAYS = 2
 """While one answer comes the next request must be on its way, or the link stands idle in between."""
+_FIRST_PAGE_S = 0.12
 _SILENT_S = 2.0
 _LOOK_EVERY_S = 0.5
 
@@ -48,6 +49,7 @@ class Gate:
         self._inside: set[Pass] = set()
         self._bytes_by_site: dict[Site, float] = {}
         self._queues: dict[Site, deque[tuple[Pass, asyncio.Future[None]]]] = {}
+        self._known: set[Site] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def enter(self, site: Site) -> Pass:
@@ -80,6 +82,12 @@ class Gate:
 
     def _burst_bytes(self, site: Site) -> float:
         """What comes at once: the answer, or the window where that is less."""
+        if site not in self._known:
+            # On a narrow link a page's worth of permission is a long wait for a page that may be small.
+            self._known.add(site)
+            book = self._pacer.book(site)
+            first_bytes = max(_FIRST_PAGE_S * self._pacer.capacity_bytes_per_s, self._pacer.chunk_bytes)
+            book.page_bytes = min(book.page_bytes, first_bytes)
         window_bytes = held_unread_bytes(self._pacer.buffer_bytes(site)) + self._pacer.chunk_bytes
         return max(1.0, min(self._pacer.book(site).page_bytes, window_bytes))
 
