@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.sites import make_web, serve
+from benchmarks.sites import SiteFolder, make_web, serve
 from rich.console import Console
 from rich.table import Table
 
@@ -40,9 +40,10 @@ _NETWORK = ("selector_events.py", "selectors.py")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl.shares", description=__doc__)
     parser.add_argument("--functions", type=int, default=0, help="name so many functions")
-    parser.add_argument("--copies", type=int, default=2)
+    parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
     options = parser.parse_args()
-    stacks = sample(options.copies)
+    stacks = sample(make_web(options.copies)[:: options.every])
     shares: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     for frames, count in stacks.items():
@@ -54,12 +55,11 @@ def main() -> None:
         console.print(_table("functions", Counter(dict(functions.most_common(options.functions)))))
 
 
-def sample(copies: int) -> Counter[tuple[str, ...]]:
+def sample(sites: list[SiteFolder]) -> Counter[tuple[str, ...]]:
     """Stacks, outermost frame first, with how often each was met."""
     spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if spy is None:
         raise SystemExit("py-spy is needed: pip install py-spy")
-    sites = make_web(copies)
     with serve(sites, core=max(os.sched_getaffinity(0))), tempfile.TemporaryDirectory() as name:
         record = [spy, "record", "--format", "raw", "--rate", str(SAMPLES_PER_S), "--nonblocking"]
         record += ["--output", f"{name}/stacks", "--"]
