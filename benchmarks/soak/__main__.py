@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 from benchmarks.soak.endurance import Round, endure, judge, plot
 from benchmarks.soak.fuzz import fuzz, fuzz_wire
-from benchmarks.soak.fuzzing import TARGETS
 from benchmarks.soak.neighbours import measure, slowdown
+from benchmarks.soak.targets import TARGETS
 
 from headway.testing.chaos import ChaosProcess
 from headway.testing.chaos.roster import ROOMS

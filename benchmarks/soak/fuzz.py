@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import msgspec
-from benchmarks.soak.fuzzing import ARRIVALS, TARGETS, Target
+from benchmarks.soak.fuzzing import ARRIVALS, Target
+from benchmarks.soak.targets import TARGETS
 from benchmarks.soak.wire import Wire
 from hypothesis import HealthCheck, given, settings
 

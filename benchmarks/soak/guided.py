@@ -16,7 +16,7 @@ def main() -> int:
         print("the package atheris is not installed: pip install atheris", file=sys.stderr)
         return 2
     with atheris.instrument_imports(include=["headway"]):
-        from benchmarks.soak.fuzzing import TARGETS
+        from benchmarks.soak.targets import TARGETS
     from hypothesis import given, settings
 
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:

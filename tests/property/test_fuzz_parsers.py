@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.soak.fuzz import fuzz  # noqa: E402
-from benchmarks.soak.fuzzing import TARGETS  # noqa: E402
+from benchmarks.soak.targets import TARGETS  # noqa: E402
 
 INPUTS = 250
 
