@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from headway.sim.record import Record, active_robots, area_under, bandwidth_used
 from headway.sim.recorded import ranks_of_run, web_of_run
 from headway.sim.run import EVERYTHING, run_crawl, run_machine, seed_pages
 from headway.sim.setup import Setup
+from headway.sim.synthetic import SyntheticSpec, make_web
 from headway.sim.trouble import ERROR_PAGE_BYTES, Trouble
 from headway.sim.web import Servers, Web
 from headway.sim.world import GraphWorld
@@ -119,6 +121,56 @@ def test_robots_txt_is_asked_for_first_where_that_is_wanted() -> None:
     run_machine(CHAIN, ALIKE, Setup(asks_robots_txt=True), log=decisions.append)
     assert [d.decision for d in decisions[:2]] == ["ask-robots", "fetch"]
     assert sum(d.decision == "ask-robots" for d in decisions) == 2
+
+
+def test_manners_are_kept_whatever_fails() -> None:
+    web = make_web(SyntheticSpec(pages=300, sites=9, seed=4))
+    trouble = Trouble.drawn(web.pages, len(web.sites), 4, missing=0.1, flaky=0.3, down=0.3)
+    assert trouble.is_down.any()
+    setup = Setup(robots=5, interval_s=Seconds(7.0), pages_per_connection=2)
+    record = run_machine(web, Servers.drawn(len(web.sites), 4), setup, trouble=trouble)
+    for site in range(len(web.sites)):
+        mine = np.flatnonzero(web.site_of[record.page] == site)
+        mine = mine[np.argsort(record.started_at[mine], kind="stable")]
+        gaps = record.started_at[mine][1:] - record.ended_at[mine][:-1]
+        assert (gaps >= 0).all(), "never two connections to a site"
+        rests = np.count_nonzero(gaps >= 7.0 - 1e-9)
+        assert rests >= math.ceil(len(mine) / 2) - 1
+        after_trouble = gaps[~record.is_fetched[mine][:-1]]
+        assert (after_trouble >= 7.0 - 1e-9).all(), "no rapid fire at a site that fails"
+    at_once = [(record.started_at <= at) & (record.ended_at > at) for at in record.started_at]
+    assert max(map(np.count_nonzero, at_once)) <= 5
+    asked, found = set(record.page.tolist()), set(record.page[record.is_fetched].tolist())
+    assert not found & set(np.flatnonzero(trouble.is_missing).tolist())
+    links = {target for page in found for target in web.links_of(page)}
+    assert asked == links | set(web.seeds.tolist()), "every page that is known is asked for"
+
+
+def test_more_robots_are_never_slower_and_a_wider_link_never_is() -> None:
+    web = make_web(SyntheticSpec(pages=2000, sites=60, seed=5))
+    servers = Servers.drawn(60, 5)
+
+    def seconds(robots: int, bandwidth: float) -> float:
+        setup = Setup(strategy="depth", robots=robots, bandwidth=BytesPerSecond(bandwidth))
+        return run_crawl(web, servers, setup).seconds
+
+    by_robots = [seconds(robots, 1e6) for robots in (1, 4, 16, 60)]
+    by_bandwidth = [seconds(16, bandwidth) for bandwidth in (1e3, 1e4, 1e5, 1e6)]
+    # Another order may bring a few pages later: one part in fifty is no slowing down.
+    assert all(later <= 1.02 * before for before, later in itertools.pairwise(by_robots))
+    assert all(later <= 1.02 * before for before, later in itertools.pairwise(by_bandwidth))
+    total_bytes = float(web.size_bytes.sum())
+    for bandwidth, length_s in zip((1e3, 1e4, 1e5, 1e6), by_bandwidth, strict=True):
+        assert length_s >= total_bytes / bandwidth * (1 - 1e-9), "never faster than the link"
+
+
+@pytest.mark.parametrize("per_connection", [1, 2, 5, 100])
+def test_k_pages_on_a_connection_save_all_but_one_pause_in_k(per_connection: int) -> None:
+    web = small_web([list(range(1, 101)), *[[]] * 100], [0] * 101)
+    servers = Servers.alike(1, connect_s=0.0, answer_s=0.25, rate_bytes_per_s=4000.0)
+    setup = Setup(interval_s=Seconds(20.0), pages_per_connection=per_connection)
+    pauses = math.ceil(101 / per_connection) - 1
+    assert run_crawl(web, servers, setup).seconds == pytest.approx(101 * 0.5 + pauses * 20.0)
 
 
 def test_an_allocation_shares_the_link_by_its_rates() -> None:
