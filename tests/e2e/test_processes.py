@@ -1,0 +1,115 @@
+"""A crawl by several processes leaves the run folder that one would, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.store.reader import RunReader
+from headway.testing.fleetweb import FleetWeb
+
+HEADWAY = Path(sys.executable).with_name("headway")
+INTERVAL_S = 0.05
+
+
+def start(web, out, *options):
+    command = [HEADWAY, "crawl", *web.seeds, "--allow-private", "--interval", f"{INTERVAL_S}s", "-q"]
+    return subprocess.Popen(
+        [*command, "--processes", "2", "-o", out, *options], stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def finish(process, expected=0):
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == expected, said.decode()
+
+
+def workers_of(process):
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in children]
+
+
+def until_asked(web, count):
+    end = time.monotonic() + 30
+    while len(web.asked) < count:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def check_run(out, pages):
+    lines = [json.loads(line) for line in (out / "pages.jsonl").read_text().splitlines()]
+    assert len({line["url"] for line in lines}) == len(lines) == pages
+    with RunReader(out) as reader:
+        totals = reader.totals()
+        files = {page.warc_file for page in reader.captures()}
+    assert (totals.done, totals.waiting) == (pages, 0)
+    assert {path.name for path in (out / "archive").iterdir()} == {Path(name).name for name in files}
+    index = (out / "indexes" / "index.cdxj").read_text().splitlines()
+    assert len(index) == pages
+
+
+def test_two_processes_fetch_each_page_once_into_one_run_folder(tmp_path):
+    with FleetWeb(sites=6, pages=25) as web:
+        finish(start(web, tmp_path / "run"))
+        assert web.judge(INTERVAL_S)[:4] == (150, 0, 0, 0)
+    check_run(tmp_path / "run", 150)
+    assert len(list((tmp_path / "run" / "archive").iterdir())) == 2
+
+
+def test_a_worker_that_is_killed_is_replaced_and_loses_nothing(tmp_path):
+    with FleetWeb(sites=6, pages=25) as web:
+        process = start(web, tmp_path / "run")
+        until_asked(web, 50)
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        finish(process)
+        verdict = web.judge(INTERVAL_S)
+    assert (verdict.lost, verdict.too_soon) == (0, 0), verdict
+    assert verdict.doubled <= 12, verdict
+    check_run(tmp_path / "run", 150)
+
+
+def test_an_interrupt_drains_and_the_same_command_goes_on(tmp_path):
+    with FleetWeb(sites=6, pages=25) as web:
+        process = start(web, tmp_path / "run")
+        until_asked(web, 50)
+        os.killpg(process.pid, signal.SIGINT)
+        finish(process, expected=11)
+        finish(start(web, tmp_path / "run"))
+        assert web.judge(INTERVAL_S)[:3] == (150, 0, 0)
+    check_run(tmp_path / "run", 150)
+
+
+def test_all_processes_killed_at_once_lose_nothing(tmp_path):
+    with FleetWeb(sites=6, pages=25) as web:
+        process = start(web, tmp_path / "run")
+        until_asked(web, 50)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        finish(start(web, tmp_path / "run"))
+        verdict = web.judge(INTERVAL_S)
+    assert verdict.lost == 0, verdict
+    assert verdict.doubled <= 24, verdict
+    check_run(tmp_path / "run", 150)
+
+
+def test_a_bound_holds_for_all_processes_together(tmp_path):
+    with FleetWeb(sites=6, pages=12, page_bytes=10_000) as web:
+        finish(start(web, tmp_path / "run", "--bandwidth", "200KB/s"))
+        asked = sorted((each.ended_at, each.sent_bytes) for each in web.asked)
+    whole_s = asked[-1][0] - asked[0][0]
+    assert sum(size for _, size in asked) / whole_s < 1.1 * 200_000
+
+
+@pytest.mark.parametrize("count", ["0", "two"])
+def test_a_senseless_number_of_processes_is_refused(count, tmp_path):
+    command = [HEADWAY, "crawl", "http://127.0.0.1:1/", "--processes", count, "-o", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
