@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import itertools
+from collections.abc import Callable
 
 from headway.model.outcome import Kind
 from headway.testing.chaos.line import Line, head, html, whole
@@ -29,15 +32,69 @@ async def _home(line: Line) -> None:
     await line.send(whole(html("Home", f"<a href=/secret>{line.path}</a>")))
 
 
-async def _home_and_sitemap(line: Line) -> None:
-    if line.path == "/sitemap.xml":
-        await line.send(whole(_ENTITY_BOMB, "Content-Type: application/xml"))
+def _with_sitemap(make: Callable[[], bytes], content_type: str = "application/xml") -> Script:
+    async def answer(line: Line) -> None:
+        if line.path.startswith("/sitemap"):
+            await line.send(whole(make(), f"Content-Type: {content_type}"))
+        else:
+            await line.send(whole(html("Home", line.path)))
+
+    return answer
+
+
+@functools.cache
+def _packed_sitemap() -> bytes:
+    return gzip.compress(b"<urlset>" + bytes(64 * 1024 * 1024), 6, mtime=0)
+
+
+@functools.cache
+def _nested_sitemap() -> bytes:
+    return b"<urlset>" + b"<url>" * 100_000
+
+
+@functools.cache
+def _long_sitemap() -> bytes:
+    return b"<urlset>" + b"<url><loc>http://127.0.0.1/never</loc></url>" * 200_000 + b"</urlset>"
+
+
+async def _endless_index(line: Line) -> None:
+    """Each list names a further one, and itself."""
+    if line.path.startswith("/sitemap"):
+        hop = int(line.path.removeprefix("/sitemap").removesuffix(".xml") or 0)
+        names = "".join(
+            f"<sitemap><loc>{line.origin}/sitemap{number}.xml</loc></sitemap>" for number in (hop, hop + 1)
+        )
+        await line.send(whole(f"<sitemapindex>{names}</sitemapindex>".encode(), "Content-Type: text/xml"))
     else:
         await line.send(whole(html("Home", line.path)))
 
 
-async def _names_sitemap(line: Line) -> None:
-    await line.send(whole(f"Sitemap: {line.origin}/sitemap.xml\n".encode(), _TEXT))
+def _names_sitemap(path: str) -> Script:
+    async def answer(line: Line) -> None:
+        await line.send(whole(f"Sitemap: {line.origin}{path}\n".encode(), _TEXT))
+
+    return answer
+
+
+def _mapped(
+    name: str,
+    does: str,
+    make: Callable[[], bytes],
+    path: str = "/sitemap.xml",
+    content_type: str = "application/xml",
+    *,
+    ends: Kind = Kind.LISTING,
+) -> ChaosSite:
+    return ChaosSite(
+        name=name,
+        does=does,
+        bad=Kind.FETCHED,
+        robots=_names_sitemap(path),
+        answer=_with_sitemap(make, content_type),
+        prepare=make,
+        leads_to={path: ends},
+        is_heavy=ends is Kind.LISTING,
+    )
 
 
 def _text(body: bytes) -> Script:
@@ -131,11 +188,27 @@ SITES = (
         robots=_circle,
         answer=_circle_beyond,
     ),
+    _mapped(
+        "sitemap-entity-bomb",
+        "names a sitemap of a million URLs made of entities",
+        lambda: _ENTITY_BOMB,
+        ends=Kind.UNWANTED_TYPE,
+    ),
+    _mapped("sitemap-nested", "names a sitemap nested 100,000 deep", _nested_sitemap),
+    _mapped("sitemap-long", "names a sitemap of the same URL 200,000 times", _long_sitemap),
+    _mapped(
+        "sitemap-gzip-bomb",
+        "names a sitemap of 64 MiB in a few KB",
+        _packed_sitemap,
+        "/sitemap.xml.gz",
+        "application/gzip",
+    ),
     ChaosSite(
-        name="sitemap-entity-bomb",
-        does="names a sitemap of a million URLs made of entities",
+        name="sitemap-endless-index",
+        does="names lists of lists without end",
         bad=Kind.FETCHED,
-        robots=_names_sitemap,
-        answer=_home_and_sitemap,
+        robots=_names_sitemap("/sitemap0.xml"),
+        answer=_endless_index,
+        leads_to={f"/sitemap{number}.xml": Kind.LISTING for number in range(6)},
     ),
 )
