@@ -145,7 +145,8 @@ def _path(text: str) -> Path:
 
 
 def _fields_at(path: Path) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(_type_at(path))]
+    struct = _table_in(_type_at(path))
+    return [] if struct is None else [field.encode_name for field in msgspec.structs.fields(struct)]
 
 
 def _type_at(path: Path) -> Any:
@@ -154,5 +155,13 @@ def _type_at(path: Path) -> Any:
         if isinstance(part, int):
             kind = kind.__args__[0]
         else:
-            kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == part)
+            fields = msgspec.structs.fields(_table_in(kind) or JobFile)
+            kind = next((field.type for field in fields if field.encode_name == part), kind)
     return kind
+
+
+def _table_in(kind: Any) -> Any:
+    """The table that a type is, or may be, or holds by name."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((table for part in getattr(kind, "__args__", ()) if (table := _table_in(part))), None)
