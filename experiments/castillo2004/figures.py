@@ -15,6 +15,15 @@ from .runs import BANDWIDTHS, ROBOTS
 
 BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#222222"
 COLOURS = (GREEN, ORANGE, BLUE)
+TITLES = {
+    "figure-03": "Pages of each site (figure 3)",
+    "figure-05": "Which strategy brings the PageRank in first, with one robot (figure 5)",
+    "figure-06": "The same with more robots (figure 6)",
+    "table-1": "Speed-up by bandwidth (table 1)",
+    "figure-07": "Robots active in a batch (figure 7)",
+    "figure-08-09": "The paper's own crawl (figures 8 and 9)",
+    "figure-10": "PageRank by depth (figure 10)",
+}
 
 
 def draw_all(findings: Findings, out: Path) -> None:
@@ -29,7 +38,7 @@ def draw_all(findings: Findings, out: Path) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=90)
 
 
 def panels(count: int, *, width: float = 5.2, height: float = 4.2) -> tuple[Any, list[Any]]:
@@ -125,15 +134,22 @@ def real_crawl(webs: Sequence[OnWeb], path: Path) -> None:
     figure, axes = panels(2, width=5.8)
     for web, colour in zip(webs, COLOURS, strict=False):
         run = web.real
-        axes[0].plot(run.days, run.rank_fraction, color=colour, linewidth=1.6)
-        axes[0].plot(run.days, run.pages_fraction, color=colour, linewidth=1.2, linestyle="--")
-        axes[1].step(run.days[1:], run.mean_rank, where="pre", color=colour, linewidth=1.4, label=web.label)
+        at = np.array(run.days) / run.days[-1]
+        label = f"{web.label}, {run.days[-1]:.2g} days"
+        axes[0].plot(at, run.rank_fraction, color=colour, linewidth=1.6)
+        axes[0].plot(at, run.pages_fraction, color=colour, linewidth=1.2, linestyle="--")
+        axes[1].step(at[1:], run.mean_rank, where="pre", color=colour, linewidth=1.4, label=label)
     axes[0].plot([], [], color="#555555", label="PageRank")
     axes[0].plot([], [], color="#555555", linestyle="--", label="pages")
     axes[0].legend(frameon=False, fontsize=9, loc="lower right")
     axes[1].legend(frameon=False, fontsize=9, loc="upper right")
-    _name(axes[0], "What is in (figure 8)", "days", "fraction")
-    _name(axes[1], "Mean PageRank of what is fetched (figure 9)", "days", "1: the mean of the web")
+    _name(axes[0], "What is in (figure 8)", "part of the crawl's time", "fraction")
+    _name(
+        axes[1],
+        "Mean PageRank of what is fetched (figure 9)",
+        "part of the crawl's time",
+        "1: the mean of the web",
+    )
     axes[0].set_ylim(0, 1.02)
     # The first span has the home pages, which would press all the others flat.
     later = max(max(web.real.mean_rank[1:]) for web in webs)

@@ -75,6 +75,8 @@ class OnWeb(msgspec.Struct, frozen=True):
     site_sizes: list[int]
     """Largest first."""
     strategies: dict[str, Outcome]
+    left_out: list[str]
+    """Strategies for which there was no time."""
     robots: dict[str, dict[int, SimResult]]
     speed_ups: dict[int, dict[int, SpeedUp]]
     real: RealCrawl
