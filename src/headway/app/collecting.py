@@ -39,6 +39,8 @@ from headway.store.postgres.store import PostgresStore
 from headway.units import Instant, Seconds
 
 _REJOIN_AFTER_S = 1.0
+_LET_GO_S = 2.0
+"""At the end, for a connection that may be dead."""
 
 
 def begin(job: Job, address: Address, now: Instant) -> Instant:
@@ -104,6 +106,8 @@ class CollectRun:
         self._crawl = build_machine(job, is_part=True)
         self._fetcher: HttpFetcher | None = None
         self._meter = Meter()
+        objective = Objective(job.file.crawl.objective)
+        self._chair = Chair(address, Leader(job.timetable, lambda: Allocator(objective)))
         self._leads = ThreadPoolExecutor(1, thread_name_prefix="headway-leads")
         self.started_at = self._clock.now()
         self.interrupted = False
@@ -123,6 +127,9 @@ class CollectRun:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LET_GO_S):
+                    await loop.run_in_executor(self._leads, self._chair.close)
             self._leads.shutdown(wait=False, cancel_futures=True)
 
     def drain(self) -> None:
@@ -192,17 +199,10 @@ class CollectRun:
     async def _lead(self) -> None:
         """Take part in the election, and lead when elected."""
         loop = asyncio.get_running_loop()
-        chair = Chair(
-            self._address,
-            Leader(self._job.timetable, lambda: Allocator(Objective(self._job.file.crawl.objective))),
-        )
-        try:
-            while True:
-                with suppress(StoreError):
-                    await loop.run_in_executor(self._leads, chair.round)
-                await asyncio.sleep(ROUND_EVERY_S)
-        finally:
-            self._leads.submit(chair.close)
+        while True:
+            with suppress(StoreError):
+                await loop.run_in_executor(self._leads, self._chair.round)
+            await asyncio.sleep(ROUND_EVERY_S)
 
     async def _each_second(self, on_second: Callable[[], None] | None) -> None:
         while True:
