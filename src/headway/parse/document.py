@@ -98,7 +98,8 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
     # Some are written more than once; beyond so many they are not even looked at.
     most = _WRITTEN_FOR_ONE * options.max_links
-    found = NOTHING_FOUND if asked.nofollow else pages_of(links[:most], base, page.depth + 1, codec)
+    home = page if base is page.url else base
+    found = NOTHING_FOUND if asked.nofollow else pages_of(links[:most], home, page.depth + 1, codec)
     # Blogs name a feed of comments on every page; those that the first page names have what is new.
     reads_feeds = options.read_feeds and page.depth == 0 and not asked.nofollow
     feeds = pages_of(markup.feeds[:_MOST_FEEDS], base, page.depth + 1).pages if reads_feeds else ()

@@ -21,11 +21,19 @@ _NAMES = "a area base frame iframe link meta title script style textarea xmp noe
 _INSIDE = r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|))*+"""
 _PLAIN = r"""[a-z][a-z0-9:_-]*+="[^"]*+\""""
 """An attribute as most people write it."""
+_STYLE = (
+    rf"""link(?:\s++(?!rel=){_PLAIN})*+\s++rel="(?:stylesheet|(?:shortcut )?icon|preload|preconnect)\""""
+    rf"""(?:\s++{_PLAIN})*+\s*+/?+>"""
+)
+_REMARK = (
+    r"""meta\s++(?:name="(?:author|description|generator|keywords|viewport)"|http-equiv="[cC]ontent-[tT]ype"|"""
+    rf"""(?:charset|property)="[^"]*+")(?:\s++(?!name=|http-equiv=){_PLAIN})*+\s*+/?+>"""
+)
 _ELEMENT = re.compile(
-    # A class rejects most tags at once, and letters in either case cost less than ignoring case. Anchors
-    # without a link are passed over, and links as most people write them are taken in one step.
+    # A class rejects most tags at once, and letters in either case cost less than ignoring case. What says
+    # nothing to us is passed over, and links as most people write them are taken in one step.
     rf"""<(?=[{"".join(sorted({case for name in _NAMES.split() for case in name[0] + name[0].upper()}))}!])"""
-    rf"""(?!a(?:\s++(?!href=){_PLAIN})*+\s*+>)(?:"""
+    rf"""(?!a(?:\s++(?!href=){_PLAIN})*+\s*+>|{_STYLE}|{_REMARK})(?:"""
     rf"""a(?:\s++(?!href=|rel=){_PLAIN})*+\s++href="([^"]*+)"(?:\s++(?!rel=){_PLAIN})*+\s*+>|"""
     rf"""({"|".join("".join(f"[{it}{it.upper()}]" for it in name) for name in _NAMES.split())})(?=[\s/>])"""
     rf"""({_INSIDE})(>)?|!--)"""

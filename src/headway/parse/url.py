@@ -66,14 +66,15 @@ def page_of(href: str, base: str | None = None, depth: int = 0, score: float = 0
     return _page(parsed, depth, score)
 
 
-def pages_of(hrefs: Iterable[str], base: str, depth: int, charset: str = "utf-8") -> Found:
+def pages_of(hrefs: Iterable[str], base: str | Page, depth: int, charset: str = "utf-8") -> Found:
     """The pages that the links of a document lead to, each once, in document order. Never raises.
 
+    The base is a URL, or a page in its canonical form, which need not be looked at again.
     A document in another charset than UTF-8 has its queries encoded in it, as browsers do.
     """
     pages: list[Page] = []
     skipped = 0
-    home_page = page_of(base)
+    home_page = page_of(base) if isinstance(base, str) else base
     if home_page is None:
         return Found(pages, sum(1 for _ in hrefs))
     home = _Home(home_page, depth, charset)
