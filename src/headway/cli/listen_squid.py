@@ -34,6 +34,7 @@ url_rewrite_access deny headway_itself
 url_rewrite_access allow all
 url_rewrite_program {helper} {socket}
 url_rewrite_children 4 startup=1 idle=1 concurrency=200
+url_rewrite_extras "- - %>rm"
 url_rewrite_bypass on
 
 # Or with its log, and `--listen tcp:127.0.0.1:4801`:

@@ -19,7 +19,7 @@ from headway.policy.freshness import best_interval_s, change_rate, price_within,
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _STEPS_PER_OCTAVE = 2
-_PRICED_FOR_S = 60.0
+_PRICED_FOR_S = 3600.0
 _NEW_VISIT_BYTES = 20_000.0
 _FADE = 0.1
 _MOST_GROWTH = 2.0

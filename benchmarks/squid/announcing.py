@@ -1,0 +1,54 @@
+"""How many announcements a second the listener takes, sent as fast as a helper can: none may go uncounted."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import tempfile
+import time
+from pathlib import Path
+
+from headway.app.clock import WallClock
+from headway.policy.scope import Scope
+from headway.squid import helper
+from headway.squid.address import HelperSocket
+from headway.squid.intake import Intake
+from headway.squid.listener import Listener
+from headway.squid.privacy import PrivacyRules
+from headway.squid.tally import Tally
+
+
+def _send(path: str, count: int) -> None:
+    announcer = helper.Announcer(path)
+    for begin in range(0, count, 10):  # as they come from a busy Squid: a few at a time
+        announcer.announce([b"GET http://a.test/%d" % number for number in range(begin, begin + 10)])
+    while announcer.backlog:
+        announcer.flush()
+        time.sleep(0.001)
+    announcer.finish()
+
+
+async def measure(count: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        intake = Intake(Scope(), PrivacyRules(), Tally())
+        async with Listener(folder, [HelperSocket(folder / "s")], intake, WallClock()):
+            sender = multiprocessing.get_context("spawn").Process(
+                target=_send, args=(str(folder / "s"), count)
+            )
+            sender.start()
+            while not intake.tally.announced:
+                await asyncio.sleep(0.001)
+            began = time.perf_counter()
+            while sender.is_alive():
+                await asyncio.sleep(0.005)
+            took_s = time.perf_counter() - began
+            sender.join()
+        tally = intake.tally
+        lost = sum(tally.lost.values())
+    return {
+        "announced_per_s": tally.announced / took_s,
+        "taken": tally.accepted,
+        "lost_and_counted": lost,
+        "uncounted": count - tally.announced - lost,
+    }
