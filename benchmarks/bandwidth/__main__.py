@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from benchmarks.bandwidth.drive import Measured
 from benchmarks.bandwidth.settings import Setting, settings
-from benchmarks.bandwidth.verdict import Verdict, judge
+from benchmarks.bandwidth.verdict import Verdict, judge, met
 from experiments.lab import run, why_not
 
 
@@ -22,13 +22,6 @@ def measure(setting: Setting) -> tuple[Measured, Verdict]:
     )
     measured = msgspec.convert(result, Measured)
     return measured, judge(setting.drive, measured, check_sites=setting.check_sites)
-
-
-def met(setting: Setting, verdict: Verdict) -> str:
-    if setting.least_use is None or setting.most_over is None:
-        return "reported"
-    good = verdict.use >= setting.least_use and verdict.over <= setting.most_over
-    return "met" if good and (verdict.worst_site or 0.0) <= 0.05 else "MISSED"
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 from benchmarks.bandwidth.drive import MEASURED_FROM_S, Drive, Measured
+from benchmarks.bandwidth.settings import Setting
 
 SETTLING_S = 1.0
 """Within this a change of bound or rates must have taken effect."""
@@ -20,6 +21,13 @@ class Verdict(msgspec.Struct, frozen=True):
     """The largest deviation of a site from its allocation over ten seconds, where all sites have enough."""
     cpu_share: float
     pages: int
+
+
+def met(setting: Setting, verdict: Verdict) -> str:
+    if setting.least_use is None or setting.most_over is None:
+        return "reported"
+    good = verdict.use >= setting.least_use and verdict.over <= setting.most_over
+    return "met" if good and (verdict.worst_site or 0.0) <= 0.05 else "MISSED"
 
 
 def judge(drive: Drive, measured: Measured, *, check_sites: bool) -> Verdict:

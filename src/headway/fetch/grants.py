@@ -22,7 +22,7 @@ _NO_CLAIM_SHARE = 0.01
 _MAX_CREDIT_S = 0.15
 _CREDIT_LASTS_S = 0.5
 _LOOK_AGAIN_S = 0.004
-_MAY_LAG_S = 0.5
+_MAY_LAG_S = 1.0
 """How far a site may fall behind its share, waiting for the network, and still make up for it."""
 
 
@@ -61,7 +61,7 @@ class Grants(Generic[Key]):
         capacity_bytes_per_s: float,
         *,
         catch_up_s: float = 0.02,
-        peak_tolerance: float = 0.03,
+        peak_tolerance: float = 0.035,
         max_debt_s: float = 1.0,
         aim: float | None = None,
     ) -> None:

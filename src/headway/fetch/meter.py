@@ -13,6 +13,7 @@ from headway.fetch.pacer import OnGranted, Pacer
 from headway.fetch.wire import (
     DEFAULT_BUFFER_BYTES,
     UNSCALED_BUFFER_BYTES,
+    Crossed,
     Wire,
     estimated_wire_bytes,
     held_unread_bytes,
@@ -27,6 +28,7 @@ _SHRINK_WHEN_OFF_BY = 0.25
 _SHRINK_WHEN_BOUND_FELL = 0.6
 _FELL_TO = 0.7
 _LOOK_EVERY_S = 0.25
+_LEARN_EVERY_S = 0.1
 _STALLED_AFTER_S = 0.5
 
 
@@ -69,10 +71,11 @@ class Meter:
         self._read = 0
         self._read_at_begin = 0
         self._read_when_settled = 0
-        self._stream_when_settled = 0
         self._wire_when_settled = 0
         self._sent_when_settled = 0
         self._wire_charged = charged_bytes
+        self._learn_at = 0.0
+        self._stream_when_learned = self._wire_when_learned = 0
         self._wire_seen = 0
         self._moved_at = 0.0
         """When bytes were last granted or seen to arrive."""
@@ -209,10 +212,8 @@ class Meter:
         if crossed is None:
             wire_bytes = estimated_wire_bytes(read)
         else:
-            stream_bytes = crossed.stream_bytes - self._stream_when_settled
             wire_bytes = crossed.received_bytes - self._wire_when_settled
             sent_bytes = crossed.sent_bytes - self._sent_when_settled
-            self._stream_when_settled = crossed.stream_bytes
             self._wire_when_settled = crossed.received_bytes
             self._sent_when_settled = crossed.sent_bytes
             seen, self._wire_seen = self._wire_seen, crossed.received_bytes
@@ -220,7 +221,8 @@ class Meter:
             if self._pacer.bounded:
                 self._pacer.arrived_bytes += crossed.received_bytes - seen
                 outstanding = max(0, self._granted - crossed.stream_bytes)
-                self._book.learn(now, stream_bytes, wire_bytes, crossed.round_trip_s)
+                if now >= self._learn_at:
+                    self._learn(now, crossed)
         self._pacer.received_bytes += wire_bytes - self._reported
         self._reported = 0
         if not more_to_come:
@@ -237,6 +239,13 @@ class Meter:
         else:
             self._pacer.charge(self._site, difference)
         return wire_bytes
+
+    def _learn(self, now: float, crossed: Crossed) -> None:
+        self._learn_at = now + _LEARN_EVERY_S
+        stream_bytes = crossed.stream_bytes - self._stream_when_learned
+        wire_bytes = crossed.received_bytes - self._wire_when_learned
+        self._stream_when_learned, self._wire_when_learned = crossed.stream_bytes, crossed.received_bytes
+        self._book.learn(now, stream_bytes, wire_bytes, crossed.round_trip_s)
 
     def _learn_distance(self) -> None:
         crossed = self._wire.crossed()
