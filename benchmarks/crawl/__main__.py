@@ -5,7 +5,7 @@ itself. The quick ones run several times, before and between the slow ones, and 
 machine is not equally fast all the time. What was fetched is read from the server's log, which counts all
 alike.
 
-    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--sites 50]
+    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 2] [--copies 1] [--sites 50]
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rich.table import Table
 from .crawlers import Crawler, MissingError, all_crawlers
 from .measuring import Run, run_once
 
-QUICK = ("headway", "headway-exact", "wget2")
+QUICK = ("headway", "headway-2", "headway-exact", "wget2")
 AT_MOST_S = 60.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl", description="headway beside other crawlers")
-    parser.add_argument("--only", default="headway,headway-exact,wget2,scrapy,crawlee,httrack")
-    parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
+    parser.add_argument("--only", default="headway,headway-2,headway-exact,wget2,scrapy,crawlee,httrack")
+    parser.add_argument("--rounds", type=int, default=2, help="how often the quick crawlers run")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
     parser.add_argument("--sites", type=int, help="only so many sites")
     options = parser.parse_args()

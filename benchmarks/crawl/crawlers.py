@@ -24,6 +24,8 @@ class Crawler(NamedTuple):
     keeps: str
     """What of a page is on disk at the end."""
     good_exits: tuple[int, ...] = (0,)
+    has_all_cores: bool = False
+    """That of the server, too, which needs little of it."""
 
 
 class MissingError(Exception):
@@ -46,6 +48,10 @@ def headway_exact(folder: Path, urls: Sequence[str]) -> list[str]:
     return [*command, str(job)]
 
 
+def headway_twice(folder: Path, urls: Sequence[str]) -> list[str]:
+    return [*headway(folder, urls), "--processes", "2"]
+
+
 def wget2(folder: Path, urls: Sequence[str]) -> list[str]:
     quietly = ["--no-config", "-q", "--no-http2", "--robots=on", f"--ignore-tags={_NOT_PAGES}"]
     return ["wget2", "-r", "-l", "inf", *quietly, "-P", str(folder), *urls]
@@ -61,6 +67,9 @@ def all_crawlers() -> dict[str, Callable[[], Crawler]]:
     return {
         "headway": lambda: Crawler("headway", headway, _headway_version(), "WARC"),
         "headway-exact": lambda: Crawler("headway, digests only", headway_exact, _headway_version(), "WARC"),
+        "headway-2": lambda: Crawler(
+            "headway --processes 2", headway_twice, _headway_version(), "WARC", has_all_cores=True
+        ),
         "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"]),
         "crawlee": lambda: _python_peer(
             "crawlee", "Crawlee for Python", ["crawlee[parsel]==1.11.0", "selectolax", "uvloop"]

@@ -36,7 +36,8 @@ class Run(NamedTuple):
 
 def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int, at_most_s: float) -> Run:
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as said:
-        command = ["taskset", "-c", str(core), *crawler.command(Path(name), urls)]
+        pin = [] if crawler.has_all_cores else ["taskset", "-c", str(core)]
+        command = [*pin, *crawler.command(Path(name), urls)]
         began = time.monotonic()
         process = subprocess.Popen(command, cwd=name, stdout=subprocess.DEVNULL, stderr=said)
         exit_code, usage = _wait(process.pid, began + at_most_s)
