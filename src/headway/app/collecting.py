@@ -30,6 +30,7 @@ from headway.fleet.folder import CollectorFolder
 from headway.fleet.leader import Leader
 from headway.fleet.postgres import LEASE_S, PostgresCoordinator
 from headway.fleet.session import End, Session
+from headway.fleet.upload import Uploader
 from headway.model.command import SaveFound, SaveTasks
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
@@ -39,6 +40,7 @@ from headway.store.postgres.store import PostgresStore
 from headway.units import Instant, Seconds
 
 _REJOIN_AFTER_S = 1.0
+_UPLOAD_EVERY_S = 20.0
 _LET_GO_S = 2.0
 """At the end, for a connection that may be dead."""
 
@@ -93,7 +95,9 @@ class CollectRun:
         on_decision: Callable[[Decision], None] | None = None,
         on_news: Callable[[str], None] | None = None,
         lease_s: Seconds = LEASE_S,
+        archive: str | None = None,
     ) -> None:
+        """`archive`: where finished WARC files go; without it they stay in the folder."""
         self._address = address
         self._job = job
         self._label = label
@@ -101,6 +105,7 @@ class CollectRun:
         self._on_news = on_news or (lambda text: None)
         self._lease_s = lease_s
         self._folder = CollectorFolder.claim(folder, name or socket.gethostname())
+        self._uploader = None if archive is None else Uploader(folder, archive)
         self._clock = SharedClock()
         self._session: Session | None = None
         self._crawl = build_machine(job, is_part=True)
@@ -116,7 +121,11 @@ class CollectRun:
     async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
         """Until the crawl is done, or `drain` or `stop` was called."""
         loop = asyncio.get_running_loop()
-        helpers = [loop.create_task(self._lead()), loop.create_task(self._each_second(on_second))]
+        helpers = [
+            loop.create_task(self._lead()),
+            loop.create_task(self._each_second(on_second)),
+            loop.create_task(self._upload_now_and_then()),
+        ]
         try:
             while not self.interrupted and not self.is_over:
                 end = await self._member()
@@ -169,10 +178,31 @@ class CollectRun:
             await asyncio.sleep(_REJOIN_AFTER_S)
             return End.LOST
         finally:
+            current = self._folder.current_archive_file
             self._folder.close()
+            if coordinator is not None and self._uploader is not None and current is not None:
+                with suppress(StoreError):
+                    await asyncio.to_thread(self._upload)
             if coordinator is not None:
                 # A thread that hangs on a dead line would keep us; its connection goes with the process.
                 asyncio.get_running_loop().run_in_executor(None, _close_quietly, coordinator)
+
+    async def _upload_now_and_then(self) -> None:
+        while self._uploader is not None:
+            await asyncio.sleep(_UPLOAD_EVERY_S)
+            try:
+                await asyncio.to_thread(self._upload)
+            except StoreError as problem:
+                self._on_news(str(problem))
+
+    def _upload(self) -> None:
+        if self._uploader is None:
+            return
+        store = PostgresStore(self._address, place=self._folder.place, make=False)
+        try:
+            self._uploader.send_finished(store.committed_lengths(), self._folder.current_archive_file)
+        finally:
+            store.close()
 
     def _coordinator(self) -> PostgresCoordinator:
         folder = self._folder

@@ -54,6 +54,12 @@ _SHORTEST_LEASE_S = 2.0
     help="Where it is, such as eu-west: sites go to the place that is nearest by measured round trips.",
 )
 @click.option(
+    "--archive",
+    metavar="URL",
+    help="Where finished WARC files go: s3://bucket/prefix, or another storage that fsspec knows.  "
+    "[default: they stay in the folder]",
+)
+@click.option(
     "--lease",
     default="10 s",
     show_default=True,
@@ -61,7 +67,9 @@ _SHORTEST_LEASE_S = 2.0
     help="When it is not heard of for so long, its sites are given to others.",
 )
 @log_options
-def collect_command(store: str, out: Path, *, name: str | None, label: str, lease: str, log: Log) -> int:
+def collect_command(
+    store: str, out: Path, *, name: str | None, label: str, archive: str | None, lease: str, log: Log
+) -> int:
     """Work on a crawl together with other collectors, until it is done.
 
     \b
@@ -75,7 +83,8 @@ def collect_command(store: str, out: Path, *, name: str | None, label: str, leas
     lease_s = parse_duration(lease)
     if lease_s < _SHORTEST_LEASE_S:
         raise click.UsageError(f"a lease of {lease} is too short to be renewed in time; give 2 s or more")
-    return run_collector(address, out, log, name=name or socket.gethostname(), label=label, lease_s=lease_s)
+    host = name or socket.gethostname()
+    return run_collector(address, out, log, name=host, label=label, lease_s=lease_s, archive=archive)
 
 
 def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json: bool) -> int:
@@ -93,7 +102,14 @@ def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json:
 
 
 def run_collector(
-    address: Address, out: Path, log: Log, *, name: str, label: str, lease_s: Seconds = LEASE_S
+    address: Address,
+    out: Path,
+    log: Log,
+    *,
+    name: str,
+    label: str,
+    lease_s: Seconds = LEASE_S,
+    archive: str | None = None,
 ) -> int:
     keep_freed_memory()
     allow_many_files()
@@ -104,6 +120,7 @@ def run_collector(
         name=name,
         label=label,
         lease_s=lease_s,
+        archive=archive,
         on_decision=None if log.is_quiet else partial(tell, log),
         on_news=partial(log.say, "fleet"),
     )

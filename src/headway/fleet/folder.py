@@ -19,6 +19,7 @@ import msgspec
 from headway.crawl.decisions import Decision
 from headway.errors import StoreError
 from headway.fleet.coordinator import Lines, Parcel
+from headway.fleet.upload import without_sent
 from headway.model.command import SaveSettled, Saving
 from headway.ports import Original
 from headway.store import rows
@@ -142,9 +143,14 @@ class CollectorFolder:
         """The name of this folder among those of all collectors."""
         return f"{self.mark.name}-{self.mark.token}"
 
+    @property
+    def current_archive_file(self) -> str | None:
+        """The one that is being written."""
+        return self.archive.current_name if self._open is not None else None
+
     def open(self, committed_lengths: Mapping[str, int]) -> None:
         self.close()
-        cut_back(self.path, committed_lengths, logs=(PAGES, LOG, DECISIONS))
+        cut_back(self.path, without_sent(self.path, committed_lengths), logs=(PAGES, LOG, DECISIONS))
         self.contents = Contents()
         with ExitStack() as opened:
             self.pages, self.log, self.decisions = (

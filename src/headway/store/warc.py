@@ -88,6 +88,11 @@ class WarcArchive:
                 del self._recent_payloads[next(iter(self._recent_payloads))]
         return capture
 
+    @property
+    def current_name(self) -> str | None:
+        """The file that grows just now."""
+        return self._name if self._file is not None else None
+
     def notes_of(self, captures: Iterable[Capture]) -> dict[tuple[str, int], CaptureNote]:
         """What was written at these places, for the store to commit with the pages' rows."""
         places = ((capture.warc_file, capture.warc_offset) for capture in captures)

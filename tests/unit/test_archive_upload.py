@@ -1,0 +1,83 @@
+"""Finished archive files go to an S3 storage whole and once; what is not finished or not committed stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.errors import StoreError
+from headway.fleet.folder import CollectorFolder
+from headway.fleet.upload import Uploader
+
+s3fs = pytest.importorskip("s3fs")
+moto_server = pytest.importorskip("moto.server")
+
+FULL, OPEN, EXTRA = (f"archive/headway-{name}.warc.gz" for name in ("full", "open", "extra"))
+LENGTHS = {FULL: 3000, OPEN: 100, EXTRA: 50, "pages.jsonl": 0}
+
+
+@pytest.fixture(scope="module")
+def storage():
+    server = moto_server.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fs = s3fs.S3FileSystem(skip_instance_cache=True)
+        fs.mkdir("crawls")
+        yield fs
+    server.stop()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    claimed = CollectorFolder.claim(tmp_path / "collector", "test")
+    for name, length in LENGTHS.items():
+        (claimed.path / name).write_bytes(b"w" * length)
+    return claimed
+
+
+def test_what_is_finished_and_committed_is_sent_and_leaves_the_disk(storage, folder):
+    uploader = Uploader(folder.path, "s3://crawls/one")
+    committed = LENGTHS | {EXTRA: 40}
+    assert uploader.send_finished(committed, OPEN) == 1
+    storage.invalidate_cache()
+    assert storage.ls("crawls/one") == ["crawls/one/headway-full.warc.gz"]
+    assert storage.cat("crawls/one/headway-full.warc.gz") == b"w" * 3000
+    assert not (folder.path / FULL).exists()
+    assert (folder.path / OPEN).stat().st_size == 100
+    assert (folder.path / EXTRA).stat().st_size == 50
+
+
+def test_nothing_is_sent_twice(storage, folder):
+    uploader = Uploader(folder.path, "s3://crawls/two")
+    assert uploader.send_finished(LENGTHS, None) == 3
+    assert uploader.send_finished(LENGTHS, None) == 0
+
+
+def test_a_folder_whose_files_were_sent_is_taken_up_again(storage, folder):
+    Uploader(folder.path, "s3://crawls/three").send_finished(LENGTHS, OPEN)
+    folder.open(LENGTHS | {OPEN: 90})
+    folder.close()
+    assert (folder.path / OPEN).stat().st_size == 90
+
+
+def test_a_file_that_was_lost_and_not_sent_is_missed(storage, folder):
+    (folder.path / FULL).unlink()
+    with pytest.raises(StoreError, match="bytes are missing"):
+        folder.open(LENGTHS)
+
+
+def test_a_storage_that_is_not_there_is_said_to_be_and_everything_is_kept(storage, folder, monkeypatch):
+    uploader = Uploader(folder.path, "s3://crawls/four")
+    uploader._root = "no-such-bucket-anywhere/four"
+    with pytest.raises(StoreError, match="cannot be used"):
+        uploader.send_finished(LENGTHS, None)
+    assert (folder.path / FULL).stat().st_size == 3000
+
+
+def test_a_plain_folder_is_a_storage_too(folder, tmp_path):
+    assert Uploader(folder.path, str(tmp_path / "shared")).send_finished(LENGTHS, None) == 3
+    assert (tmp_path / "shared" / "headway-full.warc.gz").stat().st_size == 3000
