@@ -25,20 +25,11 @@ from headway.app.view import SiteLine, View
 from headway.app.worker import Order
 from headway.config.job import Job
 from headway.errors import HeadwayError, JobError
-from headway.fleet.coordinator import LeaseOver, Parcel
+from headway.fleet.coordinator import Parcel
+from headway.fleet.desk import Desk
 from headway.fleet.leader import Leader
 from headway.fleet.office import Office
-from headway.fleet.wire import (
-    Beat,
-    Commit,
-    GiveBack,
-    Join,
-    Leave,
-    PackedNews,
-    PackedTaken,
-    pack,
-    read_question,
-)
+from headway.fleet.wire import pack
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveTasks
 from headway.model.page import Site
 from headway.model.snapshot import SiteRecord
@@ -49,8 +40,6 @@ from headway.units import BytesPerSecond, Instant
 
 _ROUND_EVERY_S = 0.25
 _MOST_RESTARTS = 5
-_DONE = b"\x01"
-_NO_MEMBER = b""
 
 
 class ProcessRun:
@@ -125,7 +114,8 @@ class ProcessRun:
 
     def _start_worker(self) -> None:
         loop = asyncio.get_running_loop()
-        worker = _WorkerProcess(Order(msgspec.to_builtins(self._job.file), str(self.folder.path.absolute())))
+        order = Order(msgspec.to_builtins(self._job.file), str(self.folder.path.absolute()))
+        worker = _WorkerProcess(order, Desk(self._office, self._clock.now))
         self._workers[worker.process.pid] = worker
         for pipe in (worker.beats, worker.commits):
             loop.add_reader(pipe.fileno(), self._hear, worker, pipe)
@@ -137,43 +127,12 @@ class ProcessRun:
             self._gone(worker)
             return
         try:
-            pipe.send_bytes(self._answer(worker, asked))
+            pipe.send_bytes(worker.desk.answer(asked))
         except (BrokenPipeError, ConnectionError):
             self._gone(worker)
         except Exception as problem:
             # What cannot be kept ends the crawl, as it does with one process.
             self._finish(problem)
-
-    def _answer(self, worker: _WorkerProcess, asked: bytes) -> bytes:
-        now = self._clock.now()
-        try:
-            match read_question(asked):
-                case Commit(consignment):
-                    self._office.commit(worker.number, consignment)
-                case Beat(report):
-                    news = self._office.beat(now, worker.number, report)
-                    return pack(
-                        PackedNews(
-                            news.lease_s,
-                            news.share,
-                            None if news.taken is None else PackedTaken.pack(news.taken),
-                            news.asked_back,
-                            news.mail,
-                            news.is_over,
-                            news.is_sent_away,
-                        )
-                    )
-                case Join():
-                    joined = self._office.join(now)
-                    worker.number = joined.collector
-                    return pack(joined)
-                case GiveBack(sites):
-                    self._office.give_back(worker.number, sites)
-                case Leave():
-                    self._office.leave(worker.number)
-        except LeaseOver:
-            return _NO_MEMBER
-        return _DONE
 
     def _gone(self, worker: _WorkerProcess) -> None:
         """A worker has ended, in good order or not. Its sites are given to the others."""
@@ -183,7 +142,7 @@ class ProcessRun:
         for pipe in (worker.beats, worker.commits):
             loop.remove_reader(pipe.fileno())
         worker.end()
-        self._office.died(self._clock.now(), worker.number)
+        worker.desk.died()
         if self._office.is_over or self._office.is_closing:
             if not self._workers:
                 self._finish()
@@ -234,8 +193,8 @@ class ProcessRun:
 
 
 class _WorkerProcess:
-    def __init__(self, order: Order) -> None:
-        self.number = 0
+    def __init__(self, order: Order, desk: Desk) -> None:
+        self.desk = desk
         self.beats, beats = Pipe()
         self.commits, commits = Pipe()
         with beats, commits:

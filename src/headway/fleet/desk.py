@@ -1,0 +1,64 @@
+"""One worker's questions, as they come through its pipes, and the office's answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.fleet.coordinator import LeaseOver
+from headway.fleet.office import Office
+from headway.fleet.wire import (
+    Beat,
+    Commit,
+    GiveBack,
+    Join,
+    Leave,
+    PackedNews,
+    PackedTaken,
+    pack,
+    read_question,
+)
+from headway.units import Instant
+
+_DONE = b"\x01"
+_NO_MEMBER = b""
+
+
+class Desk:
+    def __init__(self, office: Office, now: Callable[[], Instant]) -> None:
+        self._office = office
+        self._now = now
+        self.number = 0
+
+    def answer(self, asked: bytes) -> bytes:
+        try:
+            match read_question(asked):
+                case Commit(consignment):
+                    self._office.commit(self.number, consignment)
+                case Beat(report):
+                    news = self._office.beat(self._now(), self.number, report)
+                    taken = None if news.taken is None else PackedTaken.pack(news.taken)
+                    return pack(
+                        PackedNews(
+                            news.lease_s,
+                            news.share,
+                            taken,
+                            news.asked_back,
+                            news.mail,
+                            news.is_over,
+                            news.is_sent_away,
+                        )
+                    )
+                case Join():
+                    joined = self._office.join(self._now())
+                    self.number = joined.collector
+                    return pack(joined)
+                case GiveBack(sites):
+                    self._office.give_back(self.number, sites)
+                case Leave():
+                    self._office.leave(self.number)
+        except LeaseOver:
+            return _NO_MEMBER
+        return _DONE
+
+    def died(self) -> None:
+        self._office.died(self._now(), self.number)
