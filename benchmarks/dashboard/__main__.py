@@ -2,7 +2,7 @@
 
 A run of 10,000 sites and 1,000,000 pages is made up: its report is timed, and its dashboard, up to the first
 paint in a browser. Then a crawl of 10,000 sites runs with and without a dashboard that somebody looks at.
-Options: --sites, --pages, --rounds, --seconds (of each crawl), --only report|dashboard|cost.
+Options: --sites, --pages, --rounds, --crawled (pages of each crawl), --only report|dashboard|cost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=10_000)
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--crawled", type=int, default=8000)
     parser.add_argument("--only", choices=("report", "dashboard", "cost"))
     parser.add_argument("--run", type=Path, help="A run made up earlier, kept for another time.")
     options = parser.parse_args()
@@ -49,7 +49,7 @@ def main() -> None:
                     table.add_row(size, what, figure, "")
             console.print(table)
         if options.only in {None, "cost"}:
-            console.print(_cost_table(Path(name), options.sites, options.rounds, options.seconds))
+            console.print(_cost_table(Path(name), options.sites, options.rounds, options.crawled))
 
 
 def _report_rows(table: Table, size: str, folder: Path, out: Path) -> None:
@@ -66,12 +66,12 @@ def _report_rows(table: Table, size: str, folder: Path, out: Path) -> None:
     table.add_row(size, "report, memory", f"{memory:.0f} MB", "")
 
 
-def _cost_table(folder: Path, sites: int, rounds: int, seconds: float) -> Table:
+def _cost_table(folder: Path, sites: int, rounds: int, pages: int) -> Table:
     """Crawls with and without a dashboard by turns, so that whatever else the machine does hits both."""
     alone, watched = [], []
     for number in range(rounds):
-        alone.append(measure_cost(folder / f"alone{number}", sites, seconds, is_watched=False))
-        watched.append(measure_cost(folder / f"watched{number}", sites, seconds, is_watched=True))
+        alone.append(measure_cost(folder / f"alone{number}", sites, pages, is_watched=False))
+        watched.append(measure_cost(folder / f"watched{number}", sites, pages, is_watched=True))
         print(f"round {number + 1}: alone {alone[-1]}, watched {watched[-1]}", file=sys.stderr, flush=True)
     table = Table(f"a crawl of {sites:,} sites", "pages/s", "CPU ms/page", "median", "more", box=None)
     base = statistics.median(cost.cpu_ms_per_page for cost in alone)

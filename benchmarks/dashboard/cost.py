@@ -19,8 +19,9 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-_SETTLE_S = 4.0
-"""Until the first sites are asked."""
+_FIRST_PAGES = 2000
+"""Begun is a crawl, and a dashboard, only after some pages; and only the same pages cost the same."""
+_MOST_S = 40.0
 
 
 class Cost(NamedTuple):
@@ -51,13 +52,13 @@ asyncio.run(main())
 """
 
 
-def measure_cost(folder: Path, sites: int, seconds: float, *, is_watched: bool) -> Cost:
+def measure_cost(folder: Path, sites: int, pages: int, *, is_watched: bool) -> Cost:
     folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         try:
-            return _crawl(folder, _job(folder, sites, port), seconds, is_watched=is_watched)
+            return _crawl(folder, _job(folder, sites, port), pages, is_watched=is_watched)
         finally:
             server.terminate()
 
@@ -74,7 +75,7 @@ def _loopback(number: int) -> str:
     return f"127.{1 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
 
 
-def _crawl(folder: Path, job: Path, seconds: float, *, is_watched: bool) -> Cost:
+def _crawl(folder: Path, job: Path, pages: int, *, is_watched: bool) -> Cost:
     run = folder / "run"
     command = [sys.executable, "-m", "headway", "crawl", os.fspath(job), "-o", os.fspath(run), "--log-json"]
     command += ["--serve", "--serve-port", "0"] if is_watched else []
@@ -82,16 +83,27 @@ def _crawl(folder: Path, job: Path, seconds: float, *, is_watched: bool) -> Cost
         over = threading.Event()
         threading.Thread(target=_look_on, args=(process, over), daemon=True).start()
         try:
-            time.sleep(_SETTLE_S)
-            begun = _progress(run, process.pid)
-            time.sleep(seconds)
-            ended = _progress(run, process.pid)
+            begun = _reach(run, process.pid, _FIRST_PAGES)
+            ended = _reach(run, process.pid, _FIRST_PAGES + pages)
         finally:
             over.set()
             process.send_signal(signal.SIGINT)
             process.wait(60)
-    passed_s, pages, cpu_s = (after - before for before, after in zip(begun, ended, strict=True))
-    return Cost(pages / passed_s, 1000 * cpu_s / max(1.0, pages))
+    passed_s, count, cpu_s = (after - before for before, after in zip(begun, ended, strict=True))
+    return Cost(count / passed_s, 1000 * cpu_s / max(1.0, count))
+
+
+def _reach(run: Path, pid: int, pages: int) -> tuple[float, float, float]:
+    """Wait until so many pages have settled, or for too long."""
+    until = time.monotonic() + _MOST_S
+    while True:
+        time.sleep(0.05)
+        try:
+            progress = _progress(run, pid)
+        except sqlite3.Error:
+            continue  # there are no tables yet
+        if progress[1] >= pages or time.monotonic() > until:
+            return progress
 
 
 def _progress(run: Path, pid: int) -> tuple[float, float, float]:
