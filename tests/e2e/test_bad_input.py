@@ -200,11 +200,21 @@ def test_a_damaged_database_is_named_and_kept_for_whoever_can_mend_it(
     assert database.read_bytes() == before
 
 
-def test_an_archive_that_lost_bytes_is_noticed_before_more_is_written(run: Path, tmp_path: Path) -> None:
+def test_an_archive_that_is_gone_is_noticed_before_more_is_written(run: Path, tmp_path: Path) -> None:
     archive = next((run / "archive").iterdir())
-    os.truncate(archive, archive.stat().st_size - 10)
+    archive.unlink()
     done = headway("crawl", "http://127.0.0.1:1/", "-o", run, cwd=tmp_path)
-    refused(done, 5, archive.name, "10 bytes are missing", "from a copy")
+    refused(done, 5, archive.name, "bytes are missing", "from a copy")
+
+
+def test_an_archive_that_lost_its_end_is_made_up_for(served: Served, run: Path, tmp_path: Path) -> None:
+    before = sorted(pages_of(run))
+    archive = next((run / "archive").iterdir())
+    os.truncate(archive, archive.stat().st_size // 2)
+    done = headway("crawl", *served.urls, "--allow-private", "--interval", "0s", "-o", run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "lost their ends, as in a power cut" in done.stderr
+    assert sorted(pages_of(run)) == before
 
 
 def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(run: Path, tmp_path: Path) -> None:

@@ -263,6 +263,8 @@ def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
     snapshot = run.folder.snapshot
     if snapshot is None:
         return
+    if run.folder.mended:
+        log.say("mended", run.folder.mended, {})
     done, waiting = sum(record.done for record in snapshot.sites), len(snapshot.waiting)
     ago_s = WallClock().now() - snapshot.started_at
     log.say(

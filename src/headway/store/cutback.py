@@ -18,7 +18,7 @@ from headway.store.warc import ARCHIVE_FOLDER, WARC_PATTERN
 def cut_back(run_folder: Path, committed_lengths: Mapping[str, int], logs: Iterable[str] = ()) -> None:
     """Cut each file to its committed length; files of ours that the store does not know are removed."""
     for name, length_bytes in committed_lengths.items():
-        path = _inside(run_folder, name)
+        path = inside(run_folder, name)
         with clear_errors(path):
             actual_bytes = path.stat().st_size if path.exists() else 0
             if actual_bytes < length_bytes:
@@ -37,7 +37,7 @@ def cut_back(run_folder: Path, committed_lengths: Mapping[str, int], logs: Itera
                 os.truncate(run_folder / name, 0)
 
 
-def _inside(run_folder: Path, name: str) -> Path:
+def inside(run_folder: Path, name: str) -> Path:
     """A name from the database may not lead out of the folder: somebody else may have written it."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts:

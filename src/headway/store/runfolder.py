@@ -63,6 +63,8 @@ class RunFolder:
         self.archive = WarcArchive(path, info=warc_info, payload_digest_of=store.payload_digest_of)
         self._items: AppendLog | None = None
         self._is_closed = False
+        self.mended = ""
+        """What a power cut had cost, and what was done about it."""
 
     def add_item(self, item: object) -> None:
         """A line of `items.jsonl`, which there is only where rules extract something."""
@@ -93,11 +95,13 @@ class RunFolder:
                     (path / name).mkdir(mode=0o755, exist_ok=True)
             if waiting_order is not None:
                 store.order_waiting(waiting_order.name, waiting_order.rank_of)
+            mended = store.mend(path)
             snapshot = store.load(waiting_order.most_loaded if waiting_order is not None else None)
             if snapshot is None:
                 store.create(now, job)
             cut_back(path, store.committed_lengths(), logs=(PAGES, LOG, DECISIONS, ITEMS))
             folder = cls(path, store, snapshot, warc_info or {})
+            folder.mended = mended
             opened.pop_all()
         return folder
 

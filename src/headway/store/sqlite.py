@@ -26,6 +26,7 @@ from headway.store.batch import BatchWriter, Notes, Numbers
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
 from headway.store.failures import clear_errors
 from headway.store.known import KnownContents
+from headway.store.mending import mend, shortened
 from headway.units import BytesPerSecond, Instant
 
 
@@ -64,6 +65,16 @@ class SqliteStore:
             self._connection.create_function("rank_of", 5, rank, deterministic=True)
             self._connection.execute(sql.RANK_ANEW)
             self._connection.execute("UPDATE crawl SET waiting_order = ?", (name,))
+
+    def mend(self, run_folder: Path) -> str:
+        """Make up for files that a power cut has shortened; returns what was done, empty if nothing."""
+        short = shortened(run_folder, self.committed_lengths())
+        if not short:
+            return ""
+        with self._transaction():
+            told = mend(self._connection, run_folder, short, self._rank_of)
+        self._numbers = self._read_numbers()
+        return told
 
     def load(self, most_waiting: int | None = None) -> Snapshot | None:
         with self._mutex, clear_errors(self.path):
