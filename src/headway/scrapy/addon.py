@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import Scheduler
@@ -15,7 +17,7 @@ from headway.scrapy.handler import HeadwayDownloadHandler
 from headway.scrapy.manners import RetryAfterMiddleware
 from headway.scrapy.patience import PatientPriorityQueue
 from headway.scrapy.scheduler import StoreDupeFilter, StoreFifoQueue, StoreLifoQueue, StoreScheduler
-from headway.scrapy.settings import read_settings
+from headway.scrapy.settings import SettingsError, read_settings
 from headway.units import Instant
 
 if TYPE_CHECKING:
@@ -32,6 +34,16 @@ _KEPT: dict[str, tuple[str, type]] = {
 
 class Addon:
     """`ADDONS = {"headway.scrapy.Addon": 500}`; HEADWAY_ENABLED = False switches it off."""
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Under the command `scrapy` a mistake in the settings is one line, and no traceback."""
+        is_command = Path(sys.argv[0]).name == "scrapy" or sys.argv[0].endswith("scrapy/__main__.py")
+        if is_command and settings.getbool("HEADWAY_ENABLED", True):
+            try:
+                read_settings(Instant(time.time()), settings)
+            except SettingsError as problem:
+                sys.exit(str(problem))
 
     def update_settings(self, settings: BaseSettings) -> None:
         if not settings.getbool("HEADWAY_ENABLED", True):

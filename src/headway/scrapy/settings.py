@@ -164,6 +164,11 @@ def _table(value: object, known: frozenset[str], name: str) -> Mapping[str, Any]
 
 def _listed(settings: BaseSettings, name: str) -> list[object]:
     value = settings.get(name) or []
+    if isinstance(value, str):  # from the command line: `scrapy crawl -s NAME=JSON`
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            value = settings.get(name)
     if not isinstance(value, list | tuple):
         raise SettingsError(f"{name}: {value!r} is not a list of dicts with 'bandwidth', 'days' and 'hours'")
     return list(value)
