@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 
 from headway.cli.frame import stderr, stdout
@@ -20,6 +21,8 @@ WHAT_IF_LEGEND = (
     "held: in which share of the draws; x 0.5: with half the link. Ranges leave out one draw in ten at "
     "either end."
 )
+_FOR_JOBS = frozenset({"draws", "sizes_from"})
+_FOR_BOTH = frozenset({"web", "bandwidth", "seed", "as_json"})
 _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 
 
@@ -79,6 +82,7 @@ def simulate_command(
     With a job file: will its deadlines hold, under each way to share the link, and what if the link had
     half as much?
     """
+    _refuse_idle_options(is_job=web.endswith(".toml"))
     rate = None if bandwidth is None else parse_rate(bandwidth)
     if web.endswith(".toml"):
         from headway.app.simulating import what_if_of_job
@@ -122,6 +126,17 @@ def simulate_command(
         draw_comparison(results, plot)
     _show(results, as_json=as_json, as_list=comparing or len(names) > 1)
     return 0
+
+
+def _refuse_idle_options(*, is_job: bool) -> None:
+    """An option that would change nothing is a misunderstanding."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in _FOR_BOTH or (option.name in _FOR_JOBS) == is_job:
+            continue
+        if context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            needs = "a web; a job file says its own" if is_job else "a job file"
+            raise click.UsageError(f"{option.opts[0]} is for {needs}")
 
 
 def _show(results: list[SimResult], *, as_json: bool, as_list: bool) -> None:

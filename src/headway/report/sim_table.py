@@ -26,7 +26,7 @@ def heading(results: Sequence[SimResult]) -> str:
 
 def strategy_table(results: Sequence[SimResult]) -> Table:
     differ = len({result.pages for result in results}) > 1
-    # With the pages, too, eighty columns leave less between them.
+    # With the pages, too, eighty columns leave less for the others.
     table = Table(box=None, pad_edge=False, padding=(0, 1 if differ else 2, 0, 0), header_style="bold")
     table.add_column("strategy", no_wrap=True)
     for name in ("time", "speed-up", "robots", "link", "area", "half", "80%"):
@@ -39,7 +39,7 @@ def strategy_table(results: Sequence[SimResult]) -> Table:
             format_duration(result.seconds),
             f"{result.speedup:.1f}",
             f"{result.mean_active_robots:.1f}",
-            _link(result),
+            _link(result, is_short=differ),
             f"{result.pagerank_auc:.3f}",
             _percent(result.pages_for_half_pagerank),
             _percent(result.pages_for_80_pagerank),
@@ -83,11 +83,12 @@ def one_result(result: SimResult) -> list[str]:
     return lines
 
 
-def _link(result: SimResult) -> str:
+def _link(result: SimResult, *, is_short: bool = False) -> str:
     rate = format_rate(result.mean_bytes_per_s)
     if result.bandwidth_bytes_per_s is None:
         return rate
-    return f"{rate} ({result.mean_bytes_per_s / result.bandwidth_bytes_per_s:.0%})"
+    share = f"{result.mean_bytes_per_s / result.bandwidth_bytes_per_s:.0%}"
+    return share if is_short else f"{rate} ({share})"
 
 
 def _percent(fraction: float | None) -> str:
