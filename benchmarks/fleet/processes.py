@@ -31,7 +31,9 @@ def compare(counts: Sequence[int] = (1, 2), rounds: int = 3, copies: int = 1) ->
                 rates[count].append(rate)
                 cpus[count].append(cpu_ms)
                 print(f"{count} processes: {rate:,.0f} pages/s, {cpu_ms:.2f} ms of CPU a page", flush=True)
-    table = Table(title=f"{len(sites)} sites, {sum(site.pages for site in sites):,} pages, median of {rounds}")
+    table = Table(
+        title=f"{len(sites)} sites, {sum(site.pages for site in sites):,} pages, median of {rounds}"
+    )
     for heading in ("processes", "pages/s", "of one", "CPU a page"):
         table.add_column(heading, justify="right")
     one = statistics.median(rates[counts[0]])

@@ -1,0 +1,113 @@
+"""How many pages a second one core of PostgreSQL coordinates: collectors commit, nobody fetches.
+
+Each of some processes holds sites of its own and commits batches of pages with 22 links, of which 75% are
+known: leases, fences, seen set, queue, results and sums, as a collector does. The server's CPU time is read
+from the system, since the committing processes need a core as well.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from headway.fleet.coordinator import Parcel, Report
+from headway.fleet.postgres import PostgresCoordinator
+from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite
+from headway.model.outcome import Capture, Kind, Outcome
+from headway.model.page import Page
+from headway.store.postgres.address import Address
+from headway.store.postgres.store import PostgresStore
+from headway.testing.postgres import TemporaryPostgres
+
+_LINKS, _NEW = 22, 5.5
+_BATCH = 100
+_SITES_EACH = 50
+
+
+def measure(writers: int = 4, seconds: float = 10.0) -> str:
+    with TemporaryPostgres(fsync="on", synchronous_commit="off", shared_buffers="512MB") as server:
+        address = server.address("coordination")
+        store = PostgresStore(address)
+        store.create(time.time(), {})
+        store.close()
+        queue: multiprocessing.Queue[tuple[int, float]] = multiprocessing.Queue()
+        workers = [
+            multiprocessing.Process(target=_write, args=(address, number, seconds, queue))
+            for number in range(writers)
+        ]
+        cpu_before = _cpu_s(server.pid)
+        began = time.monotonic()
+        for worker in workers:
+            worker.start()
+        found = [queue.get() for _ in workers]
+        whole_s = time.monotonic() - began
+        cpu_s = _cpu_s(server.pid) - cpu_before
+        for worker in workers:
+            worker.join()
+    pages = sum(count for count, _ in found)
+    latency_ms = 1000 * sum(spent for _, spent in found) / pages
+    return (
+        f"{writers} writers: {pages:,} pages in {whole_s:.1f} s = {pages / whole_s:,.0f} pages/s; "
+        f"{cpu_s:.1f} s of the server's CPU: {pages / cpu_s:,.0f} pages/s on one core; "
+        f"{latency_ms:.2f} ms a page for who commits"
+    )
+
+
+def _write(
+    address: str, number: int, seconds: float, queue: multiprocessing.Queue[tuple[int, float]]
+) -> None:
+    coordinator = PostgresCoordinator(Address.parse(address), name=f"w{number}", label="", place=f"w{number}")
+    coordinator.join()
+    sites = [f"http://site{number}-{each}.example" for each in range(_SITES_EACH)]
+    known: dict[str, list[Page]] = {site: [_page(site, 0)] for site in sites}
+    todo: dict[str, int] = dict.fromkeys(sites, 0)
+    coordinator.commit(1, Parcel([SaveFound(tuple(pages[0] for pages in known.values()))]))
+    end, parcels, pages, spent, turn = time.monotonic() + seconds, 1, 0, 0.0, 0
+    while time.monotonic() < end:
+        batch: list[object] = []
+        for _ in range(_BATCH):
+            site = sites[turn % _SITES_EACH]
+            turn += 1
+            mine = known[site]
+            page = mine[todo[site]]
+            todo[site] += 1
+            fresh = [_page(site, len(mine) + step) for step in range(5 + turn % 2)]
+            links = (*mine[: _LINKS - len(fresh)], *fresh)
+            mine += fresh
+            outcome = Outcome(Kind.FETCHED, 200, 12_000, 0.1, "text/html", 11_000, f"sha1:{page.key:x}")
+            capture = Capture("archive/a.warc.gz", turn * 4000, 4000)
+            now = time.time()
+            batch += [
+                SaveSettled(page, outcome, PageState.DONE, 0, now, None, capture, links),
+                SaveFound(tuple(fresh)),
+                SaveSite(site, now + 15, 0),
+            ]
+        parcels += 1
+        before = time.monotonic()
+        coordinator.commit(parcels, Parcel(batch, {"archive/a.warc.gz": turn * 4000}))
+        if parcels % 10 == 0:
+            coordinator.beat(Report())
+        spent += time.monotonic() - before
+        pages += _BATCH
+    coordinator.close()
+    queue.put((pages, spent))
+
+
+def _page(site: str, number: int) -> Page:
+    return Page(f"{site}/a/path/of/usual/length/{number}.html", site, hash((site, number)), number % 7)
+
+
+def _cpu_s(postmaster: int) -> float:
+    """Of the server and its processes, those that have ended included."""
+    children = subprocess.run(["pgrep", "-P", str(postmaster)], capture_output=True, text=True, check=False)
+    ticks = 0
+    for pid in (postmaster, *map(int, children.stdout.split())):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
+        ticks += sum(map(int, fields[11:15] if pid == postmaster else fields[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
