@@ -76,9 +76,19 @@ def tab(browser: Any) -> Iterator[Callable[..., Tab]]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, *options: str) -> Iterator[str]:
     """The address with the token, from `headway serve` in a process of its own."""
-    command = [sys.executable, "-m", "headway", "serve", "--port", "0", "--log-json", os.fspath(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "headway",
+        "serve",
+        "--port",
+        "0",
+        "--log-json",
+        *options,
+        os.fspath(folder),
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -260,6 +270,19 @@ def test_a_wrong_token_is_told_of_when_it_is_used(tab: Callable[..., Tab], addre
     page.get_by_label("At most", exact=True).fill("1 Mbit/s")
     page.keyboard.press("Enter")
     playwright_api.expect(page.locator("#token-dialog .trouble")).to_contain_text("not the right one")
+
+
+def test_off_loopback_the_page_shows_nothing_until_it_has_the_token(
+    tab: Callable[..., Tab], run: Path
+) -> None:
+    with served(run, "--host", "0.0.0.0") as address:
+        page = tab(address.partition("#")[0]).page
+        playwright_api.expect(page.locator("#token-dialog")).to_be_visible()
+        assert page.locator("#run-name").inner_text() == "headway"
+        page.get_by_label("Token").fill(address.partition("token=")[2])
+        page.keyboard.press("Enter")
+        playwright_api.expect(page.locator("#run-name")).to_have_text("harvest")
+        playwright_api.expect(page.locator("#sites tr:visible")).to_have_count(3)
 
 
 # -- the report ---------------------------------------------------------------------------------------------
