@@ -51,3 +51,19 @@ class ListSpider(scrapy.Spider):
 
     def parse(self, response: Response) -> Iterator[dict[str, Any]]:
         yield {"url": response.url, "size": len(response.body)}
+
+
+class FollowSpider(scrapy.Spider):
+    """Every page of a site, with its title: what most spiders do."""
+
+    name = "follow"
+
+    def __init__(self, url: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = [url]
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url, "title": response.css("title::text").get()}
+        for request in response.follow_all(css="a"):
+            if request.url.startswith(self.start_urls[0]):
+                yield request

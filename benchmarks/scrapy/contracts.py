@@ -1,0 +1,57 @@
+"""Scrapy's own tests of HTTP download handlers, run on the add-on's.
+
+They are in Scrapy's source archive (`pip download --no-binary :all: --no-deps scrapy==VERSION`), unpacked
+somewhere, and want pytest-twisted and testfixtures beside what is installed here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+_NAME = "test_headway_handler.py"
+_BASES = (
+    *("Http", "Https", "SimpleHttps", "HttpsWrongHostname", "HttpsInvalidDNSId", "HttpsInvalidDNSPattern"),
+    *("HttpsCustomCiphers", "HttpsDefaultCiphers", "HttpsTLSVersion", "HttpWithCrawler", "HttpProxy"),
+)
+_HEAD = """
+import pytest
+from headway.scrapy.handler import HeadwayDownloadHandler
+from tests.utils.bases import download_handlers_http as bases
+
+pytestmark = pytest.mark.only_asyncio
+PATH = "headway.scrapy.handler.HeadwayDownloadHandler"
+
+
+class Ours:
+    download_handler_cls = HeadwayDownloadHandler
+    settings_dict = {"DOWNLOAD_HANDLERS": {"http": PATH, "https": PATH}}
+    tls_log_message = "SSL connection to 127.0.0.1 using protocol TLSv1.3, cipher"
+    expected_http_proxy_request_body = b"http://example.com/"
+"""
+
+
+def run(folder: Path) -> int:
+    if not (folder / "tests" / "utils" / "bases" / "download_handlers_http.py").exists():
+        print(f"{folder} is not the source of Scrapy {version('scrapy')}, with its tests")
+        return 2
+    classes = [f"class Test{base}(Ours, bases.Test{base}Base): pass" for base in _BASES]
+    classes.append("class TestHttpsWithCrawler(TestHttpWithCrawler): is_secure = True")
+    (folder / "tests" / _NAME).write_text(_HEAD + "\n".join(classes) + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"tests/{_NAME}",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+    ]
+    # Twisted's own way to check certificates is not ours; Scrapy leaves the test out for its other handlers.
+    command += ["--deselect", f"tests/{_NAME}::TestHttps::test_verify_certs_deprecated"]
+    command += ["-W", "ignore::pytest.PytestRemovedIn10Warning"]
+    return subprocess.run(command, cwd=folder, check=False).returncode

@@ -1,0 +1,187 @@
+"""`headway run-scrapy`: spiders of a job file, each in its own process, under one bandwidth."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.store.reader import RunReader
+from headway.testing.demoweb import QUICK, ServedProcess, design_web
+
+pytest.importorskip("scrapy")
+
+ROOT = Path(__file__).parents[2]
+RULES = """
+[[site.extract]]
+item = "page"
+fields = { title = "title", links = { css = "a::attr(href)", type = "url", all = true } }
+[[site.extract]]
+item = "entry"
+each = "//li"
+[site.extract.fields]
+name = "a"
+to = { xpath = ".//a/@href", type = "url", required = true }
+"""
+
+
+@pytest.fixture(scope="module")
+def served():
+    with ServedProcess(design_web(7, scale=0.5, tempo=QUICK, roster=("plain", "library"))) as web:
+        yield web
+
+
+def job_file(folder: Path, *sites: str, crawl: str = "", scrapy: str = "") -> Path:
+    path = folder / "job.toml"
+    head = f'[crawl]\nbandwidth = "2 MB/s"\ninterval = "0 s"\nallow_private = true\n{crawl}\n'
+    path.write_text(head + "\n".join(sites) + f"\n[scrapy]\n{scrapy}\n")
+    return path
+
+
+def headway(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headway", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+
+
+def lines(path: Path) -> list[str]:
+    return sorted(json.dumps(json.loads(line), sort_keys=True) for line in path.read_text().splitlines())
+
+
+def test_the_same_rules_give_the_same_lines_natively_and_in_scrapy(served, tmp_path) -> None:
+    plain = served.urls[0]
+    job = job_file(tmp_path, f'[[site]]\nurl = "{plain}"\n{RULES}')
+    native = headway("crawl", job, "-o", tmp_path / "native", "-q")
+    spiders = headway("run-scrapy", job, "-o", tmp_path / "scrapy", "--json", "-q")
+    assert (native.returncode, spiders.returncode) == (0, 0), native.stderr + spiders.stderr
+    (feed,) = (tmp_path / "scrapy" / "items").iterdir()
+    found = lines(tmp_path / "native" / "items.jsonl")
+    assert len(found) > 20
+    assert lines(feed) == found
+
+
+def test_two_sites_in_time_with_feeds_of_every_kind(served, tmp_path) -> None:
+    sites = [f'[[site]]\nurl = "{url}"\ndeadline = "60 s"\nmax_pages = 20\n{RULES}' for url in served.urls]
+    feeds = "\n".join(
+        f'"out/%(site)s.{ending}" = {{ format = "{name}" }}'
+        for ending, name in (("jsonl", "jsonlines"), ("csv", "csv"), ("parquet", "parquet"))
+    )
+    job = job_file(
+        tmp_path, *sites, scrapy=f'crawlers = 1\npolicy = "m-maxt"\n[scrapy.settings.FEEDS]\n{feeds}'
+    )
+    done = headway("run-scrapy", job, "-o", tmp_path / "run", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["policy"] == "m-maxt"
+    assert all(site["is_met"] and site["items"] > 0 and site["wire_bytes"] > 0 for site in result["sites"])
+    # One after the other, as there is one crawler.
+    events = [json.loads(line) for line in (tmp_path / "run" / "scrapy.jsonl").read_text().splitlines()]
+    assert sum("done" in event["event"] for event in events) == 2
+    import pyarrow.parquet as pq
+
+    for site in result["sites"]:
+        name = site["site"].partition("://")[2].replace(":", "-")
+        out = tmp_path / "run" / "out"
+        assert len(lines(out / f"{name}.jsonl")) == site["items"]
+        assert pq.read_table(out / f"{name}.parquet").num_rows == site["items"]
+        assert (out / f"{name}.csv").read_text().startswith("url,item")
+    # The master has put what the sitemaps list into the database.
+    with RunReader(tmp_path / "run") as run:
+        assert run.totals().waiting > len(served.urls)
+
+
+SPIDER = '''
+import os
+import scrapy
+
+
+class Fragile(scrapy.Spider):
+    """Kills its own process the first time."""
+
+    name = "fragile"
+
+    def __init__(self, url, mark, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls, self.mark = [url], mark
+
+    def parse(self, response):
+        yield {"url": response.url}
+        if response.meta["depth"] == 1 and not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            os.kill(os.getpid(), 9)
+        if response.meta["depth"] < 2:
+            for href in response.css("a::attr(href)").getall():
+                request = response.follow(href)
+                if request.url.startswith(self.start_urls[0]):
+                    yield request
+'''
+
+
+def test_a_crawler_that_breaks_down_is_started_again_and_goes_on(served, tmp_path) -> None:
+    (tmp_path / "fragile.py").write_text(SPIDER)
+    site = f'[[site]]\nurl = "{served.urls[0]}"\nspider = "fragile.Fragile"\n[site.arguments]\n'
+    site += f'url = "{served.urls[0]}"\nmark = "{tmp_path / "mark"}"\n'
+    done = headway("run-scrapy", job_file(tmp_path, site), "-o", tmp_path / "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["sites"]
+    assert result["restarts"] == 1
+    (feed,) = (tmp_path / "run" / "items").iterdir()
+    urls = [json.loads(line)["url"] for line in feed.read_text().splitlines()]
+    assert len(set(urls)) > 5
+    assert "started again" in done.stderr
+
+
+def test_an_interrupt_lets_the_crawlers_finish_and_a_second_run_goes_on(served, tmp_path) -> None:
+    job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\n{RULES}')
+    job.write_text(job.read_text().replace("2 MB/s", "40 KB/s"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway", "run-scrapy", str(job), "-o", str(tmp_path / "run")],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not list((tmp_path / "run" / "items").glob("*")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 11
+    job.write_text(job.read_text().replace("40 KB/s", "2 MB/s"))
+    done = headway("run-scrapy", job, "-o", tmp_path / "run", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    (feed,) = (tmp_path / "run" / "items").iterdir()
+    titles = {json.loads(line)["url"] for line in feed.read_text().splitlines()}
+    whole = headway("run-scrapy", job, "-o", tmp_path / "whole", "--json", "-q")
+    assert whole.returncode == 0
+    (all_of_it,) = (tmp_path / "whole" / "items").iterdir()
+    assert titles == {json.loads(line)["url"] for line in all_of_it.read_text().splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("crawl", "site", "scrapy", "said"),
+    [
+        ("", "", 'policy = "best"', "scrapy.policy: 'best' is none of"),
+        ("", "", 'policies = "best"', "did you mean 'policy'"),
+        ("", 'spider = "no.such.Spider"', "", "given up"),
+    ],
+)
+def test_a_mistake_in_the_job_is_named(
+    served, tmp_path, crawl: str, site: str, scrapy: str, said: str
+) -> None:
+    job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\n{site}', crawl=crawl, scrapy=scrapy)
+    done = headway("run-scrapy", job, "-o", tmp_path / "run")
+    assert done.returncode in {3, 4}
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
