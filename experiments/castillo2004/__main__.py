@@ -108,7 +108,7 @@ def speed_table(webs: list[OnWeb]) -> str:
     lines = ["## Speed-up over the first tenth of the pages, and over the whole crawl (table 1)", ""]
     lines += ["| web | bytes per second | r = 1 | r = 64 | r = 256 |", "|---|---|---|---|---|"]
     for web in webs:
-        for bandwidth, row in web.speed_ups.items():
+        for bandwidth, row in (web.speed_ups or {}).items():
             values = " | ".join(f"{row[r].first_tenth:.3g}, {row[r].whole:.3g}" for r in runs.ROBOTS)
             lines.append(f"| {web.label} | {bandwidth:,} | {values} |")
     return "\n".join(lines) + "\n"

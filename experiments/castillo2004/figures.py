@@ -30,9 +30,9 @@ def draw_all(findings: Findings, out: Path) -> None:
     webs = findings.webs
     site_sizes(webs, out / "figure-03.png")
     strategies(webs, out / "figure-05.png")
-    robots(webs, out / "figure-06.png")
-    speed_ups(webs, out / "table-1.png")
-    real_crawl(webs, out / "figure-08-09.png")
+    robots([web for web in webs if web.robots is not None], out / "figure-06.png")
+    speed_ups([web for web in webs if web.speed_ups is not None], out / "table-1.png")
+    real_crawl([web for web in webs if web.real is not None], out / "figure-08-09.png")
     rank_by_depth(webs, out / "figure-10.png")
     batch([web for web in webs if web.batch is not None], out / "figure-07.png")
 
@@ -72,11 +72,13 @@ def strategies(webs: Sequence[OnWeb], path: Path) -> None:
 
 
 def robots(webs: Sequence[OnWeb], path: Path) -> None:
+    if not webs:
+        return
     figure, axes = panels(len(webs))
     looks = {1: "-", 64: "--", 256: ":"}
     for web, panel in zip(webs, axes, strict=True):
         for name, colour in (("length", BLUE), ("depth", ORANGE)):
-            for count, result in web.robots[name].items():
+            for count, result in (web.robots or {})[name].items():
                 label = f"{name}, r = {count}"
                 curve = np.array(result.pagerank_curve).T
                 panel.plot(*curve, color=colour, linestyle=looks[count], linewidth=1.5, label=label)
@@ -110,10 +112,13 @@ def batch(webs: Sequence[OnWeb], path: Path) -> None:
 
 
 def speed_ups(webs: Sequence[OnWeb], path: Path) -> None:
+    if not webs:
+        return
     figure, axes = panels(len(webs))
     for web, panel in zip(webs, axes, strict=True):
         for count, colour, lift in zip(ROBOTS, (BLACK, ORANGE, BLUE), (-14, -14, 6), strict=True):
-            values = [web.speed_ups[bandwidth][count].first_tenth for bandwidth in BANDWIDTHS]
+            table = web.speed_ups or {}
+            values = [table[bandwidth][count].first_tenth for bandwidth in BANDWIDTHS]
             panel.loglog(BANDWIDTHS, values, "o-", color=colour, linewidth=1.4, markersize=4)
             end = (BANDWIDTHS[0], values[0])
             panel.annotate(
@@ -131,9 +136,12 @@ def speed_ups(webs: Sequence[OnWeb], path: Path) -> None:
 
 
 def real_crawl(webs: Sequence[OnWeb], path: Path) -> None:
+    if not webs:
+        return
     figure, axes = panels(2, width=5.8)
     for web, colour in zip(webs, COLOURS, strict=False):
         run = web.real
+        assert run is not None
         at = np.array(run.days) / run.days[-1]
         label = f"{web.label}, {run.days[-1]:.2g} days"
         axes[0].plot(at, run.rank_fraction, color=colour, linewidth=1.6)
@@ -152,7 +160,7 @@ def real_crawl(webs: Sequence[OnWeb], path: Path) -> None:
     )
     axes[0].set_ylim(0, 1.02)
     # The first span has the home pages, which would press all the others flat.
-    later = max(max(web.real.mean_rank[1:]) for web in webs)
+    later = max(max(web.real.mean_rank[1:]) for web in webs if web.real is not None)
     axes[1].set_ylim(0, 1.25 * later)
     for panel in axes:
         panel.set_xlim(left=0)

@@ -76,10 +76,10 @@ class OnWeb(msgspec.Struct, frozen=True):
     """Largest first."""
     strategies: dict[str, Outcome]
     left_out: list[str]
-    """Strategies for which there was no time."""
-    robots: dict[str, dict[int, SimResult]]
-    speed_ups: dict[int, dict[int, SpeedUp]]
-    real: RealCrawl
+    """Strategies and figures for which there was no time."""
+    robots: dict[str, dict[int, SimResult]] | None
+    speed_ups: dict[int, dict[int, SpeedUp]] | None
+    real: RealCrawl | None
     depth: RankByDepth
     batch: Batch | None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,7 @@ from .findings import (
 from .kept import Keeper, OutOfTimeError
 from .webs import SEED, Ground
 
+T = TypeVar("T")
 PLAIN = ("optimal", "length", "depth", "random")
 ROBOTS = (1, 64, 256)
 BANDWIDTHS = (20_000_000, 2_000_000, 200_000, 20_000, 2_000, 200)
@@ -66,18 +69,20 @@ def run_all(ground: Ground, keeper: Keeper) -> OnWeb:
     kept = Crawls(ground, keeper)
     shape = keeper.get(kept.name("shape"), Shape, lambda: shape_of(ground))
     plain = {name: kept.outcome(name) for name in PLAIN}
-    robots = kept.more_robots({name: outcome.result for name, outcome in plain.items()})
-    real = keeper.get(kept.name("real-crawl"), RealCrawl, lambda: real_crawl(ground))
-    batch = kept.batch() if sum(shape.site_sizes) >= 10 * BATCH_PAGES else None
-    speed_ups = kept.speed_ups()
+    alone = {name: outcome.result for name, outcome in plain.items()}
+    is_large = sum(shape.site_sizes) >= 10 * BATCH_PAGES
+    robots = kept.wish("figure 6", lambda: kept.more_robots(alone))
+    real = kept.wish("figures 8 and 9", kept.real_crawl)
+    batch = kept.wish("figure 7", kept.batch) if is_large else None
+    speed_ups = kept.wish("table 1", kept.speed_ups)
     # Those that rank the web again and again come last: they take by far the longest.
-    learning, left_out = kept.learning()
+    learning = kept.learning()
     return OnWeb(
         ground.label,
         sum(shape.site_sizes),
         shape.site_sizes,
         plain | learning,
-        left_out,
+        kept.left_out,
         robots,
         speed_ups,
         real,
@@ -90,6 +95,15 @@ class Crawls:
     def __init__(self, ground: Ground, keeper: Keeper) -> None:
         self._ground = ground
         self._keeper = keeper
+        self.left_out: list[str] = []
+
+    def wish(self, what: str, make: Callable[[], T]) -> T | None:
+        """As far as time allows; what it does not allow is named."""
+        try:
+            return make()
+        except OutOfTimeError:
+            self.left_out.append(what)
+            return None
 
     def name(self, what: str) -> str:
         return f"{self._ground.label}-{what}"
@@ -98,19 +112,20 @@ class Crawls:
         name = self.name(f"{strategy}-r{robots}")
         return self._keeper.get(name, Outcome, lambda: crawl(self._ground, strategy, robots=robots)[1])
 
-    def learning(self) -> tuple[dict[str, Outcome], list[str]]:
+    def learning(self) -> dict[str, Outcome]:
         """Figure 5: one robot, an unbounded link. One size of each is a must; more, as far as time allows."""
         batches = self._ground.batches
         musts = [f"{word}({batches[0]})" for word in ("batch", "partial")]
         wishes = [f"{word}({size})" for size in batches[1:] for word in ("batch", "partial")]
         outcomes = {name: self.outcome(name) for name in musts}
-        left_out = []
         for name in [*wishes, f"flow({batches[-1]})"]:
-            try:
-                outcomes[name] = self.outcome(name)
-            except OutOfTimeError:
-                left_out.append(name)
-        return outcomes, left_out
+            outcome = self.wish(name, lambda name=name: self.outcome(name))  # type: ignore[misc]
+            if outcome is not None:
+                outcomes[name] = outcome
+        return outcomes
+
+    def real_crawl(self) -> RealCrawl:
+        return self._keeper.get(self.name("real-crawl"), RealCrawl, lambda: real_crawl(self._ground))
 
     def more_robots(self, alone: dict[str, SimResult]) -> dict[str, dict[int, SimResult]]:
         """Figure 6: Length and Depth with 1, 64 and 256 robots."""

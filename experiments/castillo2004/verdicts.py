@@ -140,6 +140,8 @@ def _overtaken(ground: OnWeb, runs: dict[str, Outcome], curves: dict[str, Floats
 
 def on_robots(ground: OnWeb) -> Iterator[Claim]:
     runs = ground.robots
+    if runs is None:
+        return
     spread = {
         name: max(float(np.abs(_curve(run) - _curve(by_robots[1])).max()) for run in by_robots.values())
         for name, by_robots in runs.items()
@@ -169,6 +171,8 @@ def on_robots(ground: OnWeb) -> Iterator[Claim]:
 
 def on_speed_ups(ground: OnWeb) -> Iterator[Claim]:
     table = ground.speed_ups
+    if table is None:
+        return
     top, bottom = table[BANDWIDTHS[0]], table[BANDWIDTHS[-1]]
     largest = ground.site_sizes[0]
     days = largest * 15 / 86_400
@@ -265,7 +269,10 @@ def on_batch(ground: OnWeb) -> Iterator[Claim]:
 
 
 def on_real_crawl(ground: OnWeb) -> Iterator[Claim]:
-    run, mean_rank = ground.real, np.array(ground.real.mean_rank)
+    run = ground.real
+    if run is None:
+        return
+    mean_rank = np.array(run.mean_rank)
     for pages, rank in ((0.5, 0.8), (0.8, 0.95)):
         at = float(np.interp(pages, run.pages_fraction, run.rank_fraction))
         when = float(np.interp(pages, run.pages_fraction, run.days))

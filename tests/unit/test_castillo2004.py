@@ -36,6 +36,7 @@ def test_all_crawls_are_kept_and_not_made_again(on_web: OnWeb) -> None:
     assert on_web.pages == PAGES
     assert not on_web.left_out
     assert len(on_web.strategies) == 9
+    assert on_web.robots is not None
     assert on_web.robots["length"].keys() == {1, 64, 256}
 
 
@@ -45,12 +46,18 @@ def test_what_is_missing_is_crawled_and_nothing_else(kept: Path, tmp_path: Path)
     for name, content in copies.items():
         if name != gone:
             (tmp_path / name).write_bytes(content)
-    with pytest.raises(OutOfTimeError, match="length-r64"):
-        runs.run_all(synthetic_ground(PAGES), Keeper(tmp_path, most_s=-1))
+    without = runs.run_all(synthetic_ground(PAGES), Keeper(tmp_path, most_s=-1))
+    assert without.left_out == ["figure 6"]
+    assert without.robots is None
     runs.run_all(synthetic_ground(PAGES), Keeper(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == copies.keys()
     untouched = copies.keys() - {gone}
     assert all((tmp_path / name).read_bytes() == copies[name] for name in untouched)
+
+
+def test_without_time_and_without_anything_kept_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    with pytest.raises(OutOfTimeError, match="synthetic-shape"):
+        runs.run_all(synthetic_ground(PAGES), Keeper(tmp_path, most_s=-1))
 
 
 def test_strategies_without_time_are_named_rather_than_made_up(kept: Path, tmp_path: Path) -> None:
