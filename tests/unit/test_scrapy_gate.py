@@ -1,0 +1,94 @@
+"""The gate: answers under way fit into a part of the link's time, and nobody is shut out for good."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headway.fetch.pacer import Pacer
+from headway.model.page import Site
+from headway.scrapy.gate import Gate
+
+A, B = Site("http://a.invalid"), Site("http://b.invalid")
+
+
+class Silent:
+    def silent_s(self) -> float:
+        return 10.0
+
+
+async def admitted(waits: list[asyncio.Task]) -> list[asyncio.Task]:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return [wait for wait in waits if wait.done()]
+
+
+@pytest.fixture
+async def gate():
+    gate = Gate(Pacer(140_000.0))
+    yield gate
+    gate.close()
+
+
+async def test_without_a_bound_everybody_is_let_in() -> None:
+    gate = Gate(Pacer())
+    assert len({await gate.enter(A) for _ in range(100)}) == 100
+
+
+async def test_a_narrow_link_has_few_answers_under_way_but_always_two(gate) -> None:
+    waits = [asyncio.ensure_future(gate.enter(A)) for _ in range(50)]
+    inside = await admitted(waits)
+    assert 2 <= len(inside) <= 12
+    narrow = Gate(Pacer(1_000.0))
+    tight = [asyncio.ensure_future(narrow.enter(A)) for _ in range(50)]
+    assert len(await admitted(tight)) == 2
+    narrow.close()
+    for wait in [*waits, *tight]:
+        wait.cancel()
+
+
+async def test_whoever_leaves_makes_room_for_the_next(gate) -> None:
+    waits = [asyncio.ensure_future(gate.enter(A)) for _ in range(50)]
+    before = await admitted(waits)
+    for wait in before:
+        gate.leave(wait.result())
+    after = await admitted(waits)
+    assert len(after) >= len(before) + 2
+    for wait in waits:
+        wait.cancel()
+
+
+async def test_the_site_with_less_under_way_goes_first(gate) -> None:
+    many = [asyncio.ensure_future(gate.enter(A)) for _ in range(50)]
+    first = await admitted(many)
+    late = asyncio.ensure_future(gate.enter(B))
+    await asyncio.sleep(0)
+    gate.leave(first[0].result())
+    gate.leave(first[1].result())
+    await admitted(many)
+    assert late.done()
+    for wait in many:
+        wait.cancel()
+
+
+async def test_one_that_is_cancelled_in_the_queue_takes_no_place(gate) -> None:
+    waits = [asyncio.ensure_future(gate.enter(A)) for _ in range(20)]
+    inside = await admitted(waits)
+    waiting = [wait for wait in waits if not wait.done()]
+    for wait in waiting[:-1]:
+        wait.cancel()
+    for wait in inside:
+        gate.leave(wait.result())
+    assert waiting[-1] in await admitted(waiting)
+
+
+async def test_a_silent_server_loses_its_place(gate) -> None:
+    waits = [asyncio.ensure_future(gate.enter(A)) for _ in range(50)]
+    inside = await admitted(waits)
+    for wait in inside:
+        wait.result().talk = Silent()
+    gate._look()
+    assert len(await admitted(waits)) > len(inside)
+    for wait in waits:
+        wait.cancel()
