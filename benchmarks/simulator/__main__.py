@@ -1,13 +1,15 @@
 """`make bench NAME=simulator`: from ten thousand pages to the paper's size, and the live frontier.
 
-Options: --only growth|paths|frontier (repeatable), --most PAGES (3,500,000), --known PAGES (5,000,000). Each
-part's figures are kept in build/bench-simulator; --keep writes those of all parts into this folder's README.
+Options: --only growth|paths|frontier (repeatable), --most PAGES (3,500,000), --known PAGES (5,000,000). Figures
+are kept in build/bench-simulator as they come: --resume measures only those that are not there, --keep writes
+all of them into this folder's README.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -27,24 +29,25 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=SIZES[-1])
     parser.add_argument("--known", type=int, default=5_000_000)
     parser.add_argument("--only", action="append", choices=tuple(PARTS))
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    BUILD.mkdir(parents=True, exist_ok=True)
-    if not options.keep:
+    if not (options.resume or options.keep):
         for name in options.only or PARTS:
-            measure, tell = PARTS[name]
-            rows = measure(options)
-            (BUILD / f"{name}.json").write_text(json.dumps(rows))
-            print(tell(rows))
-        return
-    parts = [tell(json.loads((BUILD / f"{name}.json").read_text())) for name, (_, tell) in PARTS.items()]
-    head = README.read_text(encoding="utf-8").partition(MARK)[0]
-    README.write_text(head + MARK + "\n".join(parts), encoding="utf-8")
+            shutil.rmtree(BUILD / name, ignore_errors=True)
+    told = []
+    for name in options.only or PARTS:
+        measure, tell = PARTS[name]
+        told.append(tell(measure(options, BUILD / name)))
+        print(told[-1], flush=True)
+    if options.keep:
+        head = README.read_text(encoding="utf-8").partition(MARK)[0]
+        README.write_text(head + MARK + "\n".join(told), encoding="utf-8")
 
 
-def measure_growth(options: argparse.Namespace) -> Rows:
+def measure_growth(options: argparse.Namespace, kept: Path) -> Rows:
     return [
-        {"size": pages, "strategy": strategy, **run("crawls", str(pages), strategy)}  # type: ignore[dict-item]
+        {"size": pages, "strategy": strategy, **run(kept, "crawls", str(pages), strategy)}  # type: ignore[dict-item]
         for pages in SIZES
         if pages <= options.most
         for strategy in ("length", "depth")
@@ -79,11 +82,11 @@ def tell_growth(rows: Rows) -> str:
     )
 
 
-def measure_paths(_: argparse.Namespace) -> Rows:
+def measure_paths(_: argparse.Namespace, kept: Path) -> Rows:
     tried = ((10_000, "length"), (10_000, "depth"), (10_000, "batch"), (50_000, "length"))
     rows: Rows = []
     for pages, strategy in tried:
-        slow, fast = (run("crawls", str(pages), strategy, way) for way in ("machine", "arrays"))
+        slow, fast = (run(kept, "crawls", str(pages), strategy, way) for way in ("machine", "arrays"))
         costs = [told["cpu_s"] / told["pages"] * 1e6 for told in (slow, fast)]
         rows.append({"size": pages, "strategy": strategy, "machine": costs[0], "arrays": costs[1]})  # type: ignore[dict-item]
     return rows
@@ -104,11 +107,11 @@ def tell_paths(rows: Rows) -> str:
     )
 
 
-def measure_frontier(options: argparse.Namespace) -> Rows:
+def measure_frontier(options: argparse.Namespace, kept: Path) -> Rows:
     rows: Rows = []
     for pages, held in ((100_000, None), (options.known, None), (options.known, HELD)):
         for strategy in ("length", "depth"):
-            told = run("frontier", str(pages), strategy, *([] if held is None else [str(held)]))
+            told = run(kept, "frontier", str(pages), strategy, *([] if held is None else [str(held)]))
             rows.append({"strategy": strategy, "held": held or pages, **told})  # type: ignore[dict-item]
     return rows
 
@@ -137,9 +140,14 @@ def tell_frontier(rows: Rows) -> str:
     )
 
 
-def run(module: str, *args: str) -> dict[str, float]:
-    command = [sys.executable, "-m", f"benchmarks.simulator.{module}", *args]
-    told: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+def run(kept: Path, module: str, *args: str) -> dict[str, float]:
+    path = kept / f"{'-'.join((module, *args))}.json"
+    if not path.exists():
+        command = [sys.executable, "-m", f"benchmarks.simulator.{module}", *args]
+        text = subprocess.run(command, check=True, capture_output=True).stdout
+        kept.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    told: dict[str, float] = json.loads(path.read_bytes())
     return told
 
 
@@ -148,7 +156,7 @@ def _section(title: str, columns: tuple[str, ...], rows: Iterable[str], verdicts
     return "\n".join([*head, *rows, "", *verdicts, ""])
 
 
-PARTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], Callable[[Rows], str]]] = {
+PARTS: dict[str, tuple[Callable[[argparse.Namespace, Path], Rows], Callable[[Rows], str]]] = {
     "growth": (measure_growth, tell_growth),
     "paths": (measure_paths, tell_paths),
     "frontier": (measure_frontier, tell_frontier),

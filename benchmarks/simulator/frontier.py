@@ -41,15 +41,16 @@ class KnownPages:
         self.depths = chance.integers(0, 12, count)
         self._in_order = np.lexsort((self.depths, self.site_of))
         self._begins = np.searchsorted(self.site_of[self._in_order], np.arange(spec.sites + 1))
+        self._site_list, self._depth_list = self.site_of.tolist(), self.depths.tolist()
         self._number = {site: number for number, site in enumerate(self.sites)}
         self._taken = np.zeros(spec.sites, dtype=np.int64)
         self.spent_s = 0.0
         """In the store's place, which is not the frontier's time."""
 
     def page(self, number: int) -> Page:
-        site = self.sites[self.site_of[number]]
+        site = self.sites[self._site_list[number]]
         url = f"{site}/section/{number % 97}/page-{number}.html"
-        return Page(url, site, PageKey(int(self.keys[number])), int(self.depths[number]))
+        return Page(url, site, PageKey(int(self.keys[number])), self._depth_list[number])
 
     def take(self, site: Site) -> None:
         self._taken[self._number[site]] += 1

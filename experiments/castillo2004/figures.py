@@ -179,6 +179,8 @@ def rank_by_depth(webs: Sequence[OnWeb], path: Path) -> None:
             "mean of the web", (shown[-1], 1), (0, 3), textcoords="offset points", ha="right", fontsize=8
         )
         _name(panel, web.label, "depth (links from a home page)", "mean PageRank")
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.tick_params(axis="y", which="minor", labelleft=False)
     save(figure, path)
 
 
