@@ -47,15 +47,16 @@ def six(scale: float, policies: list[str]) -> bool:
     for policy in policies:
         measured = deadlines.measure(policy, scale)
         print(f"{measured.policy}")
-        print(f"  {'site':10} {'deadline':>9} {'planned':>9} {'took':>9} {'off by':>8}")
+        print(f"  {'site':10} {'deadline':>9} {'planned':>9} {'took':>9} {'off by':>8} {'data':>7}")
         for site in measured.sites:
             planned = "" if site.planned_s is None else f"{site.planned_s:.1f} s"
             off = None if site.planned_s is None or site.took_s is None else site.took_s / site.planned_s - 1
             is_late = site.took_s is None or site.took_s > site.deadline_s
             good = good and (off is None or abs(off) <= MOST_OFF)
+            data = "" if site.data_off is None else f"{site.data_off:+.1%}"
             print(
                 f"  {site.name:10} {site.deadline_s:7.1f} s {planned:>9} {site.took_s or 0:7.1f} s"
-                f" {'' if off is None else f'{off:+.1%}':>8}  {'MISSED' if is_late else 'in time'}"
+                f" {'' if off is None else f'{off:+.1%}':>8} {data:>7}  {'MISSED' if is_late else 'in time'}"
             )
         worst = max(measured.samples) / deadlines.BOUND_BYTES_PER_S - 1
         good = good and (policy == "plain" or worst <= MOST_OVER)

@@ -20,8 +20,8 @@ from headway.fetch.wire import estimated_wire_bytes
 
 BOUND_BYTES_PER_S = 125_000.0
 """The paper's U = 1000 kbit/s."""
-PAGE_BYTES = 6_000
-HEAD_BYTES = 73
+PAGE_BYTES = 12_000
+HEAD_BYTES = 75
 SITES = Path(__file__).parents[2] / "examples" / "zhu2020-six.csv"
 POLICIES = ("m-maxt", "m-sumt", "headway")
 LINKS = [Link(2e6, rtt) for rtt in (0.005, 0.010, 0.015, 0.020, 0.025, 0.030)]
@@ -32,6 +32,8 @@ class SiteMeasured(msgspec.Struct, frozen=True):
     deadline_s: float
     planned_s: float | None
     took_s: float | None
+    data_off: float | None = None
+    """How much more crossed the wire than was planned."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -93,7 +95,13 @@ async def with_headway(lab: Lab, argument: dict[str, Any]) -> Measured:
             raise RuntimeError(f"run-scrapy ended with {process.returncode}\n{logs}")
         found = json.loads(out)["sites"]
     measured = [
-        SiteMeasured(site.name, site.deadline_s, one["planned_end_s"], one["end_s"])
+        SiteMeasured(
+            site.name,
+            site.deadline_s,
+            one["planned_end_s"],
+            one["end_s"],
+            one["wire_bytes"] / one["planned_bytes"] - 1,
+        )
         for site, one in zip(wanted, found, strict=True)
     ]
     received = wire.received

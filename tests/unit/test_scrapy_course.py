@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
-from headway.scrapy.course import Course
+from headway.scrapy.course import AIM, Course
 
 SITES = st.lists(st.tuples(st.floats(1e3, 1e6), st.floats(1.0, 500.0)), min_size=1, max_size=6)
 
 
 def course_of(policy: str, sites: list[tuple[float, float]], crawlers: int | None = None) -> Course:
     data, due = zip(*sites, strict=True)
-    problem = Problem.of(list(data), 10_000.0, deadline_s=list(due), crawlers=crawlers)
+    problem = Problem.of(list(data), AIM * 10_000.0, deadline_s=list(due), crawlers=crawlers)
     return Course(policy, Objective.MAX_COMPLETION, problem)
 
 

@@ -12,10 +12,16 @@ from headway.policy.allocation.problem import Objective, Problem, Schedule
 _REPLANS = frozenset({"headway", "realloc-maxt", "realloc-sumt", "realloc-probandwidth"})
 """Policies that share out again what a site leaves when it ends; the others keep their rates to the end."""
 _EXACT_S = 1e-6
+AIM = 0.985
+"""The pacer stays a little below the bound that it is given, so a plan counts on this part of the link, and
+each crawler is given as much more as makes up for it."""
 
 
 class Course:
-    """Sites are numbered as in the problem. Times are seconds since the start."""
+    """Sites are numbered as in the problem, whose capacity is the link's, times `AIM`.
+
+    Times are seconds since the start.
+    """
 
     def __init__(self, policy: str, objective: Objective, problem: Problem, *, seed: int = 0) -> None:
         self._policy = policy
@@ -26,7 +32,7 @@ class Course:
         self._segments = dict(enumerate(self.planned.segments_by_site()))
 
     def rates(self, now_s: float) -> dict[int, float]:
-        """What each site gets now; those not named wait. One that is behind its plan keeps its last rate."""
+        """The bound of each site now; those not named wait. One behind its plan keeps its last rate."""
         rates: dict[int, float] = {}
         for number, segments in self._segments.items():
             begun = [rate for from_s, _, rate in segments if from_s <= now_s + _EXACT_S]
@@ -34,9 +40,8 @@ class Course:
                 rates[number] = begun[-1]
         most = self._problem.capacity.at(now_s)
         together = sum(rates.values())
-        if together > most:
-            rates = {number: rate * most / together for number, rate in rates.items()}
-        return rates
+        part = min(1.0, most / together) if together else 1.0
+        return {number: rate * part / AIM for number, rate in rates.items()}
 
     def next_change_s(self, now_s: float) -> float:
         """When the rates change next by themselves; infinity when they do not."""

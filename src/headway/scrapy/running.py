@@ -19,7 +19,7 @@ from headway.fetch.http import HttpFetcher
 from headway.policy.allocation.capacity import Timetable
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
-from headway.scrapy.course import Course
+from headway.scrapy.course import AIM, Course
 from headway.scrapy.crew import Crew, SiteRun
 from headway.scrapy.mastering import SiteTask, collect_urls, configure
 from headway.scrapy.worker import WorkerTask
@@ -141,7 +141,7 @@ class ScrapyRun:
         segments = self._job.timetable.segments(now, _HORIZON_S)
         return Problem.of(
             [task.data_bytes for task in tasks],
-            Timetable([(float(from_s), float(rate)) for from_s, _, rate in segments]),
+            Timetable([(float(from_s), AIM * float(rate)) for from_s, _, rate in segments]),
             deadline_s=[
                 math.inf if task.deadline_at is None else max(1e-3, task.deadline_at - now) for task in tasks
             ],
