@@ -1,8 +1,8 @@
 """`make bench NAME=simulator`: from ten thousand pages to the paper's size, and the live frontier.
 
 Options: --only growth|paths|frontier (repeatable), --most PAGES (3,500,000), --known PAGES (5,000,000).
-Figures are kept in build/bench-simulator as they come: --resume measures only those that are not there, --keep
-writes all of them into this folder's README.
+Figures are kept in build/bench-simulator as they come: --resume measures only those that are not there,
+--keep writes all of them into this folder's README.
 """
 
 from __future__ import annotations
