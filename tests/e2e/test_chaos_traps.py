@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.app.summary import summarise
 from headway.store.reader import RunReader
 from headway.testing.chaos import AFTER, BAD, TRAPS, ChaosProcess
+from headway.testing.demoweb import QUICK, ServedProcess, design_web
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -56,3 +58,15 @@ def test_without_the_watch_a_trap_is_not_left(chaos: ChaosProcess, tmp_path: Pat
     run = run_of(chaos, "trap-numbers", tmp_path, traps=False)
     with RunReader(run) as reader:
         assert reader.totals().done == ENOUGH
+
+
+def test_nothing_of_the_demo_web_is_taken_for_a_trap(tmp_path: Path) -> None:
+    """It has a calendar without end, too, but one with something to say on every page."""
+    with ServedProcess(design_web(5, tempo=QUICK, scale=0.5)) as demo:
+        sites = [{"url": url, "max_pages": 400} for url in demo.urls]
+        short = {"connect": "1 s", "first_byte": "500 ms", "idle": "500 ms", "total": "5 s"}
+        crawl(build(sites, pages_per_connection=1000, timeouts=short), tmp_path / "run")
+    summary = summarise(tmp_path / "run")
+    assert summary.done > 150
+    assert summary.noticed.left_out == {}
+    assert summary.noticed.notices == ()
