@@ -95,6 +95,12 @@ def test_options_reach_the_crawl() -> None:
     assert kinder["seconds"] > usual["seconds"] > kept["seconds"]
     assert slower["seconds"] > usual["seconds"]
     assert slower["wire_bytes"] / slower["seconds"] <= 5000 * (1 + 1e-9)
+    nightly = json.loads(
+        run(SMALL, "--bandwidth", "1MB/s", "--timetable", "daily", "00:00-01:00", "1KB/s", "--json").stdout
+    )
+    # An hour carries 3.6 MB at that rate, and all is fetched in less than an hour otherwise.
+    assert usual["wire_bytes"] > 3_600_000
+    assert nightly["seconds"] > 3_600 > usual["seconds"]
     troubled = json.loads(run(SMALL, "--missing", "0.3", "--flaky", "0.2", "--json").stdout)
     assert troubled["failed"] > 0
     assert troubled["pages"] < 400
@@ -129,6 +135,7 @@ def test_a_part_of_a_web_can_be_crawled() -> None:
         ([SMALL, "--bandwidth", "5"], "unit is missing"),
         ([SMALL, "--bandwidth", "0 B/s"], "above zero"),
         ([SMALL, "--missing", "2"], "between 0 and 1"),
+        ([SMALL, "--timetable", "never", "00:00-01:00", "1KB/s"], "never"),
         (["synthetic:pages=1,sites=2"], "each needs its home page"),
     ],
 )

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from headway.cli.frame import stderr, stdout
 from headway.policy.ordering import ORDERING_NAMES
+from headway.policy.timetable import Entry, Timetable
 from headway.report.sim_result import SimResult
 from headway.report.sim_table import heading, legend, one_result, strategy_table
 from headway.report.sim_whatif import WhatIf, policy_table, site_table, verdict
@@ -43,6 +44,13 @@ _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 @click.option("--pages-per-connection", type=int, default=1, show_default=True, help="On keep-alive.")
 @click.option("--bandwidth", metavar="RATE", help="What the link has, such as 5Mbit/s; otherwise unbounded.")
 @click.option(
+    "--timetable",
+    nargs=3,
+    multiple=True,
+    metavar="DAYS HOURS RATE",
+    help="Another bandwidth then, such as: mon-fri 08:00-18:00 1Mbit/s. It begins on a Thursday at midnight.",
+)
+@click.option(
     "--site", "sites", multiple=True, metavar="HOST", help="Only this site of the web; may be repeated."
 )
 @click.option("--missing", type=float, default=0.0, metavar="SHARE", help="Of the pages that are gone (404).")
@@ -67,6 +75,7 @@ def simulate_command(
     interval: str,
     pages_per_connection: int,
     bandwidth: str | None,
+    timetable: tuple[tuple[str, str, str], ...],
     sites: tuple[str, ...],
     missing: float,
     flaky: float,
@@ -104,6 +113,7 @@ def simulate_command(
     from headway.sim.trouble import Trouble
 
     interval_s = parse_duration(interval)
+    entries = tuple(Entry.parse(days, hours, parse_rate(then)) for days, hours, then in timetable)
     graph, servers = only_sites(*load_web(web, seed=seed), sites)
     names = list(strategies) or (usual_strategies(graph) if comparing else ["length"])
     setups = [
@@ -112,7 +122,7 @@ def simulate_command(
             robots=robots,
             interval_s=interval_s,
             pages_per_connection=pages_per_connection,
-            bandwidth=UNBOUNDED if rate is None else rate,
+            bandwidth=Timetable(UNBOUNDED if rate is None else rate, entries),
             seed=seed,
         )
         for name in names
