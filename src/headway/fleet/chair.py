@@ -75,8 +75,9 @@ class Chair:
         # Who could not reach the server while it was down is given the time to say what it has.
         if time.monotonic() > self._seated_at + _GRACE_S and connection.execute(sql.BURY).fetchall():
             connection.execute(sql.FREE_DEAD)
-        connection.execute(sql.END)
         now, fleet = self._look(connection)
+        if not any(each.report.active or each.coming for each in fleet.collectors):
+            connection.execute(sql.END)
         self._leader.usage.note(connection.execute(sql.RECEIVED).fetchall())
         for second, received in self._leader.usage.sums(now):
             connection.execute(sql.ADD_SAMPLE, (second, received, self._leader.bound_at(now)))

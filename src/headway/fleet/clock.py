@@ -21,6 +21,6 @@ class SharedClock:
     def now(self) -> Instant:
         return Instant(self._began_at + self._running_s())
 
-    def follow(self, now: Instant) -> None:
-        """It was this late when we were told: on our way here a moment passed, so we are never ahead."""
-        self._began_at = now - self._running_s()
+    def follow(self, now: Instant, read_at: float) -> None:
+        """It was this late when we read it there: on its way here a moment passed, so we are never ahead."""
+        self._began_at = now - read_at

@@ -65,7 +65,9 @@ class Joined(msgspec.Struct, frozen=True):
     started_at: Instant
     """Of the crawl."""
     now: Instant
-    """The coordinator's clock, by which all collectors go, a moment ago."""
+    """The coordinator's clock, by which all collectors go."""
+    read_at: float
+    """When that was read, on the monotonic clock of this process: no later than a moment after."""
     lease_s: Seconds
     """From before the question was asked, as all lengths here: so it ends here no later than there."""
 

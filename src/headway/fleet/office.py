@@ -6,6 +6,7 @@ in the store of the run folder, which looks as if one process had crawled.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -88,7 +89,7 @@ class Office:
     def join(self, now: Instant) -> Joined:
         self._last_worker += 1
         self._workers[self._last_worker] = _Worker()
-        return Joined(self._last_worker, self._started_at, now, _LEASE_S)
+        return Joined(self._last_worker, self._started_at, now, time.monotonic(), _LEASE_S)
 
     def beat(self, now: Instant, number: int, report: Report) -> News:
         worker = self._worker(number)

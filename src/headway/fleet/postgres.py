@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,21 @@ class PostgresCoordinator:
         values = (to_text(self._name), to_text(self._label), __version__, self._lease_s)
         row = self._beats.asked(lambda run: run.execute(sql.JOIN, values).fetchone())
         assert row is not None
-        self._collector, now = row
+        self._collector = row[0]
         self._started_at = Instant(crawl[0])
-        return Joined(self._collector, self._started_at, Instant(now), self._lease_s)
+        return Joined(self._collector, self._started_at, *self._read_clock(), self._lease_s)
+
+    def _read_clock(self) -> tuple[Instant, float]:
+        """The server's clock, from the quickest of some answers."""
+        readings = []
+        for _ in range(5):
+            asked_at = time.monotonic()
+            row = self._beats.asked(lambda run: run.execute(sql.READ_CLOCK).fetchone())
+            assert row is not None
+            read_at = time.monotonic()
+            readings.append((read_at - asked_at, row[0], read_at))
+        _, now, read_at = min(readings)
+        return Instant(now), read_at
 
     def beat(self, report: Report) -> News:
         packed = msgspec.msgpack.encode(msgspec.structs.replace(report, round_trips_s=()))
@@ -103,7 +116,7 @@ class PostgresCoordinator:
             share=_share(share),
             taken=self._take(not_taken),
             asked_back=tuple(Site(from_text(site)) for (site,) in asked_back),
-            mail=tuple(_page(*row) for row in mail),
+            mail=self._read(mail),
             is_over=bool(is_over and is_over[0][0]),
         )
 
@@ -130,6 +143,16 @@ class PostgresCoordinator:
     def close(self) -> None:
         self.store.close()
         self._beats.close()
+
+    def _read(self, mail: Sequence[tuple[int, int]]) -> tuple[Page, ...]:
+        """Pages that were mailed, but for those that were settled since by who held the site before."""
+        if not mail:
+            return ()
+        places = [list(column) for column in zip(*mail, strict=True)]
+        return tuple(
+            _page(*row)
+            for row in self._beats.asked(lambda run: run.execute(sql.READ_MAIL, places).fetchall())
+        )
 
     def _take(self, found: Sequence[tuple[int, str, float | None]]) -> Taken | None:
         if not found:

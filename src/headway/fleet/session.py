@@ -147,7 +147,7 @@ class Session:
         loop = self._loop = asyncio.get_running_loop()
         asked_at = loop.time()
         joined = await loop.run_in_executor(self._beats, self._coordinator.join)
-        self._clock.follow(joined.now)
+        self._clock.follow(joined.now, joined.read_at)
         self._lease_until(asked_at + joined.lease_s)
         self._read_meter()
         opening = [CapacityChanged(BytesPerSecond(0.0))] if self._is_bounded else []

@@ -6,7 +6,8 @@ NOW = "extract(epoch FROM clock_timestamp())::double precision"
 
 JOIN = f"""
     INSERT INTO collector (name, label, version, joined_at, until_at)
-    VALUES (%s, %s, %s, {NOW}, {NOW} + %s) RETURNING id, {NOW}"""  # noqa: S608
+    VALUES (%s, %s, %s, {NOW}, {NOW} + %s) RETURNING id"""  # noqa: S608
+READ_CLOCK = f"SELECT {NOW}"
 OTHER_VERSIONS = f"""
     SELECT DISTINCT version FROM collector WHERE NOT is_gone AND until_at > {NOW} AND version <> %s"""  # noqa: S608
 RENEW = f"""
@@ -29,12 +30,13 @@ ASKED_BACK = """
     SELECT site.site FROM holding JOIN site ON site.id = holding.site_id
     WHERE collector_id = %s AND is_asked_back AND is_taken"""
 FETCH_MAIL = """
-    WITH mine AS (
-        DELETE FROM mail USING holding
-        WHERE holding.site_id = mail.site_id AND holding.collector_id = %s AND holding.is_taken
-        RETURNING mail.site_id, mail.place)
+    DELETE FROM mail USING holding
+    WHERE holding.site_id = mail.site_id AND holding.collector_id = %s AND holding.is_taken
+    RETURNING mail.site_id, mail.place"""
+READ_MAIL = """
     SELECT site.site, path, key, depth, coalesce(score, 0.0)
-    FROM mine JOIN waiting ON waiting.site_id = mine.site_id AND waiting.place = mine.place
+    FROM unnest(%s::bigint[], %s::bigint[]) AS mine (site_id, place)
+    JOIN waiting ON waiting.site_id = mine.site_id AND waiting.place = mine.place
     JOIN site ON site.id = mine.site_id"""
 IS_OVER = "SELECT ended_at IS NOT NULL FROM crawl"
 PUT_ROUND_TRIPS = """
