@@ -1,9 +1,9 @@
 """Table 3: requests of a proxy's users replayed through a real Squid, with `headway listen-squid` beside it.
 
-The shared data has no proxy log but the quantiles of one; requests are drawn from those, over local sites, with
-the popularity of pages that logs show (Zipf). Where the shared data is absent, quantiles of our own stand in.
-What share is new, known or fresh is set by what was collected before, as in the paper: most pages a while ago,
-some just now, a few never.
+The shared data has no proxy log but the quantiles of one; requests are drawn from those, over local sites,
+with the popularity of pages that logs show (Zipf). Where the shared data is absent, our own quantiles stand
+in. What share is new, known or fresh is set by what was collected before, as in the paper: most pages a while
+ago, some just now, a few never.
 """
 
 from __future__ import annotations
