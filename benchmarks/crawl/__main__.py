@@ -5,7 +5,7 @@ itself. The quick ones run several times, before and between the slow ones, and 
 machine is not equally fast all the time. What was fetched is read from the server's log, which counts all
 alike.
 
-    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 2] [--copies 1] [--sites 50]
+    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 2] [--copies 1] [--every 1]
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ AT_MOST_S = 60.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl", description="headway beside other crawlers")
-    parser.add_argument("--only", default="headway,headway-2,headway-exact,wget2,scrapy,crawlee,httrack")
+    parser.add_argument(
+        "--only",
+        default="headway,wget2,scrapy,crawlee,httrack",
+        help="which, separated by commas; also headway-2 (two processes) and headway-exact (digests only)",
+    )
     parser.add_argument("--rounds", type=int, default=2, help="how often the quick crawlers run")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
-    parser.add_argument("--sites", type=int, help="only so many sites")
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
     options = parser.parse_args()
     console = Console(width=118)
-    sites = make_web(options.copies)[: options.sites]
+    sites = make_web(options.copies)[:: options.every]
     runs: dict[str, list[Run]] = {}
     crawlers = dict(_to_be_had(options.only.split(","), all_crawlers(), console))
     with serve(sites, core=max(os.sched_getaffinity(0))) as server:
@@ -44,9 +48,8 @@ def main() -> None:
                 crawlers[name], server, urls, core=min(os.sched_getaffinity(0)), at_most_s=AT_MOST_S
             )
             runs.setdefault(name, []).append(run)
-            console.print(
-                f"{crawlers[name].name}: {len(run.pages):,} pages in {run.crawling_s:.1f} s {run.problem}"
-            )
+            took = f"{run.crawling_s:.1f} s, CPU {run.cpu_s:.1f} s"
+            console.print(f"{crawlers[name].name}: {len(run.pages):,} pages in {took} {run.problem}")
     console.print(_described(sites))
     console.print(_table(crawlers, runs))
     for line in _differences(crawlers, runs):
