@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -60,12 +60,18 @@ class SiteRun:
 
 class Crew:
     def __init__(
-        self, runs: list[SiteRun], course: Course, seats: int, tell: Callable[[float, str], None]
+        self,
+        runs: list[SiteRun],
+        course: Course,
+        seats: int,
+        tell: Callable[[float, str], None],
+        environment: Mapping[str, str],
     ) -> None:
         self._runs = runs
         self._course = course
         self._seats = seats
         self._tell = tell
+        self._environment = environment
         self._watches: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._began = 0.0
@@ -141,6 +147,7 @@ class Crew:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 limit=_MOST_LINE_BYTES,
+                env=self._environment,
             )
         run.has_gone = False
         run.rate_bytes_per_s = run.task.rate_bytes_per_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable
@@ -102,7 +103,7 @@ class ScrapyRun:
                 log.flush()
                 tell(f"{now_s:8.1f} s  {text}")
 
-            self._crew = Crew(runs, course, self._crawlers or len(runs), note)
+            self._crew = Crew(runs, course, self._crawlers or len(runs), note, self._environment())
             if self._is_interrupted:
                 self._crew.drain()
             await self._crew.run()
@@ -157,7 +158,13 @@ class ScrapyRun:
         arguments: dict[str, Any] = dict(table.arguments)
         if table.spider is None:
             rules = msgspec.json.encode(wish.rules).decode()
-            arguments |= {"urls": list(task.urls), "rules": rules, "max_pages": wish.max_pages}
+            scope = msgspec.json.encode(self._job.scope).decode()
+            arguments |= {
+                "urls": list(task.urls),
+                "rules": rules,
+                "scope": scope,
+                "max_pages": wish.max_pages,
+            }
         spider = table.spider or BUILT_IN
         rate = course.rates(0.0).get(number, 1.0)
         return SiteRun(
@@ -180,6 +187,9 @@ class ScrapyRun:
             "DOWNLOAD_DELAY": self._job.interval_s,
             "CONCURRENT_REQUESTS_PER_DOMAIN": 1 if self._job.interval_s else 4,
             "DOWNLOAD_VERIFY_CERTIFICATES": crawl.verify_tls,
+            "DOWNLOAD_TIMEOUT": self._job.timeouts.total_s,
+            "DOWNLOAD_MAXSIZE": self._job.limits.max_body_bytes,
+            "RETRY_TIMES": crawl.max_attempts - 1,
             "LOG_LEVEL": "INFO",
             "TELNETCONSOLE_ENABLED": False,
             "REMOTE_CONTROL_ENABLED": False,
@@ -189,8 +199,6 @@ class ScrapyRun:
             "FEEDS": {str(folder / "items" / f"{name}.jsonl"): {"format": "jsonlines"}},
             "FEED_EXPORTERS": {"parquet": "headway.scrapy.parquet.ParquetItemExporter"},
         }
-        if crawl.proxy is not None:
-            settings["HTTPPROXY_ENABLED"] = True
         own = dict(self._job.file.scrapy.settings)
         if "FEEDS" in own:
             own["FEEDS"] = {
@@ -198,6 +206,17 @@ class ScrapyRun:
                 for uri, options in own["FEEDS"].items()
             }
         return settings | own
+
+    def _environment(self) -> dict[str, str]:
+        """Scrapy takes its proxy and its authorities from the environment."""
+        crawl = self._job.file.crawl
+        environment = dict(os.environ)
+        if crawl.proxy is not None:
+            environment |= {"http_proxy": crawl.proxy, "https_proxy": crawl.proxy}
+            environment["no_proxy"] = ",".join(crawl.no_proxy)
+        if crawl.ca_file is not None:
+            environment["SSL_CERT_FILE"] = str(Path(crawl.ca_file).absolute())
+        return environment
 
     def _result(self, problem: Problem, course: Course, runs: list[SiteRun]) -> RunResult:
         sites = []
