@@ -211,7 +211,7 @@ class CrawlRun:
             settings = load_settings(self.folder.path)
             if settings is None:
                 return
-            self.parasite = Parasite(self._job, self.folder, self._clock, settings, self._driver.tell)
+            self.parasite = Parasite(self._job, self.folder, self._clock, settings, self._driver)
         self.parasite.look()
 
     def _sample(self, *, is_last: bool = False) -> None:

@@ -23,7 +23,7 @@ from headway.live.collector import WebCollector
 from headway.live.driver import Fail, LiveDriver, Settle
 from headway.model.command import FetchPage, FetchRobots, SaveSettled, Saving, SetCapacity, SetRates
 from headway.model.copy import Copy
-from headway.model.event import Again, Delivered, Event, Found, PageSettled, RobotsSettled, Seeded
+from headway.model.event import Again, Delivered, Found, PageSettled, RobotsSettled, Seeded
 from headway.model.outcome import SUCCESS, Kind, Outcome
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import WaitingRecord
@@ -55,12 +55,13 @@ class Parasite:
         folder: RunFolder,
         clock: WallClock,
         settings: ProxySettings,
-        tell: Callable[[Event], None],
+        main: LiveDriver,
     ) -> None:
         self._scope = job.scope
         self._clock = clock
         self._settings = settings
-        self._tell = tell
+        self._tell = main.tell
+        self._fail = main.fail
         self._find_copy = folder.store.find_copy
         self._tally_path = folder.path / FOLDER / TALLY
         self.tally: Tally = load_tally(self._tally_path)
@@ -70,6 +71,7 @@ class Parasite:
         collector = self._collector = _Forwarding(_collector(job, folder, clock, settings), self)
         self._driver = LiveDriver(_machine(job, settings), collector, _Passing(self), clock, stays=True)
         self._running = asyncio.ensure_future(self._driver.run([Seeded((), ())]))
+        self._running.add_done_callback(self._ended)
 
     def look(self) -> None:
         """Take in what was announced since the last time, as long as there is room."""
@@ -86,6 +88,10 @@ class Parasite:
             await self._running
         self.look()
         self._spool.close()
+
+    def _ended(self, running: asyncio.Future[None]) -> None:
+        if not running.cancelled() and (problem := running.exception()) is not None:
+            self._fail(problem)  # the archive cannot be written: nor can the main crawl's
 
     @property
     def waiting(self) -> int:

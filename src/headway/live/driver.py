@@ -265,6 +265,10 @@ class LiveDriver:
         for command in self._crawl.step(now, PagesLoaded(tuple(loads))):
             self._obey(now, command)
 
+    def fail(self, problem: BaseException) -> None:
+        """Something beside the crawl went wrong that it cannot go on without."""
+        self._fail(problem)
+
     def _fail(self, problem: BaseException) -> None:
         assert self._over is not None
         if not self._over.done():
