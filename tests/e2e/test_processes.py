@@ -49,6 +49,8 @@ def check_run(out, pages):
     with RunReader(out) as reader:
         totals = reader.totals()
         files = {page.warc_file for page in reader.captures()}
+        # Every page is linked to from the page of its number on the site before it.
+        assert reader.references().keys.size == pages
     assert (totals.done, totals.waiting) == (pages, 0)
     assert {path.name for path in (out / "archive").iterdir()} == {Path(name).name for name in files}
     index = (out / "indexes" / "index.cdxj").read_text().splitlines()

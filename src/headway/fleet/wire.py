@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from headway.fleet.coordinator import Lines, NewShare, Parcel, Report, Taken
 from headway.model.command import (
@@ -22,6 +23,7 @@ from headway.model.command import (
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
+from headway.store import rows
 from headway.store.capture import CaptureNote
 from headway.units import Instant, Seconds
 
@@ -34,6 +36,8 @@ class Consignment(msgspec.Struct, frozen=True):
     found: list[SaveFound]
     again: list[SaveAgain]
     settled: list[SaveSettled]
+    links: list[bytes | None]
+    """Of each of the settled, as the store keeps them: most of a page's weight would else be URLs."""
     sites: list[SaveSite]
     servers: list[SaveServers]
     notices: list[SaveNotice]
@@ -51,7 +55,8 @@ class Consignment(msgspec.Struct, frozen=True):
             tasks=kinds[SaveTasks],
             found=kinds[SaveFound],
             again=kinds[SaveAgain],
-            settled=kinds[SaveSettled],
+            settled=[replace(saving, links=()) for saving in kinds[SaveSettled]],
+            links=[rows.links_blob(saving.links) for saving in kinds[SaveSettled]],
             sites=kinds[SaveSite],
             servers=kinds[SaveServers],
             notices=kinds[SaveNotice],
@@ -62,7 +67,11 @@ class Consignment(msgspec.Struct, frozen=True):
 
     def unpack(self) -> Parcel:
         first: list[Saving] = [*self.tasks, *self.found, *self.again]
-        batch = [*first, *self.settled, *self.sites, *self.servers, *self.notices]
+        settled = [
+            saving if links is None else replace(saving, links=rows.PackedLinks(links))
+            for saving, links in zip(self.settled, self.links, strict=True)
+        ]
+        batch = [*first, *settled, *self.sites, *self.servers, *self.notices]
         notes = {(name, offset): note for name, offset, note in self.notes}
         return Parcel(batch, self.file_lengths, notes, self.lines)
 

@@ -98,10 +98,16 @@ def page_row(
     )
 
 
-def links_blob(links: Sequence[Page]) -> bytes | None:
+class PackedLinks(bytes):
+    """Links of a page of which only this is to be kept, as `links_blob` made it."""
+
+
+def links_blob(links: Sequence[Page] | PackedLinks) -> bytes | None:
     """Written once with the page: a count at each page linked to would be some twenty updates instead."""
     if not links:
         return None
+    if isinstance(links, PackedLinks):
+        return bytes(links)
     return struct.pack(f"<{len(links)}q", *[link.key for link in links])
 
 
