@@ -20,8 +20,10 @@ _GROWTH = 1.5
 _QUICK_PART = 0.25
 _LARGEST_LUMP_S = 0.015
 _BUSY_OVER_S = 0.5
+_LONGEST_LOOK_S = 0.05
 _SLACK_S = 0.005
 _HEADROOM = 1.15
+_HEADROOM_OF_PROMISE = 1.4
 _LEAVES_AFTER_S = 0.25
 _MAX_SITES = 8192
 # A look costs about a microsecond for each transfer under way; with many of them it is taken more rarely.
@@ -106,18 +108,18 @@ class Pacer:
         book = self.book(site)
         grants = self._running()
         share = grants.share_bytes_per_s(site) / max(1, self._inside.get(site, 0))
-        path_s = _HEADROOM * (book.round_trip_s + _SLACK_S)
+        path_s = book.round_trip_s + _SLACK_S
         # On a busy link small windows lose nothing, since others take what one leaves, and fill it smoothly.
         largest_bytes = self._capacity * (_LARGEST_LUMP_S if self._busy > 0.5 else path_s)
         if grants.claim_bytes_per_s(site):
-            flowing_bytes = share * path_s
+            flowing_bytes = _HEADROOM_OF_PROMISE * share * path_s
         else:
             part = share / self._capacity if 0.0 < self._capacity < math.inf else 0.0
             book.share += 0.2 * (part - book.share) if book.share else _FIRST_SHARE * part
-            flowing_bytes = min(book.share * path_s * self._capacity, largest_bytes)
+            flowing_bytes = min(_HEADROOM * book.share * path_s * self._capacity, largest_bytes)
         if book.at_once > 0.5:
             # Its asks are granted at once: it is held back by its buffer alone, and may be lent more.
-            lent_bytes = _GROWTH * book.rate_bytes_per_s * path_s
+            lent_bytes = _HEADROOM * _GROWTH * book.rate_bytes_per_s * path_s
             flowing_bytes = max(flowing_bytes, min(lent_bytes, largest_bytes))
         return buffer_for(flowing_bytes)
 
@@ -249,7 +251,8 @@ class Pacer:
     def _look(self, now: float) -> None:
         """Ask the kernel what has arrived, for all transfers under way, and tell the guard."""
         lasted_s, self._looked_at = now - self._looked_at, now
-        self._busy += min(1.0, lasted_s / _BUSY_OVER_S) * ((self._running().waiting > 0) - self._busy)
+        part = min(lasted_s, _LONGEST_LOOK_S) / _BUSY_OVER_S
+        self._busy += part * ((self._running().waiting > 0) - self._busy)
         self._look_soon_at = now + max(_LOOK_SOON_S, _LOOK_COST_S * len(self._meters))
         self._look_at = self._look_soon_at + _LOOK_EVERY_S
         if not self.bounded:
