@@ -228,7 +228,7 @@ async def test_what_a_sitemap_says_is_new_is_found_by_the_next_round(tmp_path: P
 async def test_pages_are_visited_every_so_often_until_it_is_ended(tmp_path: Path, adapt: bool) -> None:
     web = Web()
     async with web.server:
-        revisit = {"adapt": adapt, "shortest": "50 ms"}
+        revisit = {"adapt": adapt, "shortest": "50 ms", "longest": "200 ms"}
         run = CrawlRun(job_of(web, every="100 ms", revisit=revisit), tmp_path)
         crawling = asyncio.ensure_future(run.run())
         while len(web.heads_for("/tagged")) < 4:

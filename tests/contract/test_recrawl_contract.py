@@ -1,0 +1,25 @@
+"""Every store that a crawl can be begun once more in keeps what later visits need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headway.store.memory import MemoryStore
+from headway.store.sqlite import SqliteStore
+from headway.testing.check_recrawl import RECRAWL_CHECKS, OpenStore
+
+Check = Callable[[OpenStore], None]
+
+
+@pytest.mark.parametrize("check", RECRAWL_CHECKS)
+def test_sqlite(check: Check, tmp_path: Path) -> None:
+    check(lambda: SqliteStore(tmp_path / "crawl.sqlite"))
+
+
+@pytest.mark.parametrize("check", RECRAWL_CHECKS)
+def test_memory(check: Check) -> None:
+    store = MemoryStore()
+    check(lambda: store)
