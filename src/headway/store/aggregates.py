@@ -33,7 +33,10 @@ _STATUSES = "SELECT status, state, count(*) FROM page WHERE status > 0 GROUP BY 
 _TIMES = """
     SELECT CAST((settled_at - ?) / ? AS INTEGER) AS turn, count(*), sum(wire_bytes), sum(state = 'done')
     FROM page WHERE duration_s > 0 GROUP BY turn ORDER BY turn"""
-_OUTCOMES = "SELECT state, kind, sum(pages) FROM outcome GROUP BY state, kind ORDER BY 3 DESC"
+# What was left out is told by the rule that left it out.
+_OUTCOMES = """
+    SELECT state, CASE WHEN reason = '' THEN kind ELSE reason END AS why, sum(pages) FROM outcome
+    GROUP BY state, why ORDER BY 3 DESC"""
 _SITE_OUTCOMES = """
     SELECT kind, sum(pages) FROM outcome WHERE site_id = ? AND state IN ('failed', 'waiting')
     GROUP BY kind ORDER BY 2 DESC"""
