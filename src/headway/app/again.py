@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.checks import pause
+from headway.errors import StoreError, UnitError
 from headway.store.again import begin_round
 from headway.store.reader import RunReader
 from headway.units import Instant, Seconds
@@ -13,6 +14,8 @@ from headway.units import Instant, Seconds
 
 def job_tables(run: Path) -> dict[str, Any]:
     """The job as the run folder remembers it."""
+    if not run.exists():
+        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
     with RunReader(run) as reader:
         return reader.job
 
@@ -20,5 +23,8 @@ def job_tables(run: Path) -> dict[str, Any]:
 def begin_again(run: Path, now: Instant, older_than: str | None = None) -> int | None:
     """Queue all pages whose copy is older; returns how many, or None when pages still wait from before, which
     come first."""
-    age_s = pause(older_than) if older_than is not None else Seconds(0.0)
+    try:
+        age_s = pause(older_than) if older_than is not None else Seconds(0.0)
+    except UnitError as problem:
+        raise UnitError(f"--older-than: {problem}") from None
     return begin_round(run, now, age_s)

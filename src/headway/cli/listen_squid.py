@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import msgspec
@@ -18,6 +20,7 @@ from headway.cli.log import Log, log_options
 from headway.config import checks
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
+from headway.errors import UnitError
 from headway.fetch.proxy import parse_proxy
 from headway.squid.address import HelperSocket, Place, parse_place
 from headway.squid.lines import LOG_FORMAT
@@ -26,6 +29,8 @@ from headway.squid.settings import ProxySettings
 from headway.squid.spool import FOLDER
 from headway.squid.table import table_lines
 
+T = TypeVar("T")
+Written = TypeVar("Written", str, int)
 _SAY_EVERY_S = 10
 _CONFIGURATION = """\
 # With a helper (Squid 3.4 or later); whoever asks stays unnamed, and headway's own requests are left out:
@@ -96,11 +101,11 @@ def listen_squid_command(
     job: Job = build_job(convert(job_tables(run), source), source)
     settings = ProxySettings(
         proxy,
-        checks.pause(delay),
-        checks.pause(refresh_after),
-        checks.pause(interval),
-        checks.count(max_connections),
-        None if bandwidth is None else checks.rate(bandwidth),
+        _read("--delay", checks.pause, delay),
+        _read("--refresh-after", checks.pause, refresh_after),
+        _read("--interval", checks.pause, interval),
+        _read("--max-connections", checks.count, max_connections),
+        None if bandwidth is None else _read("--bandwidth", checks.rate, bandwidth),
     )
     patterns = "|".join([PRIVATE_PARAMETERS, *private_parameter])
     privacy = PrivacyRules(queries, patterns, job.scope.max_url_length)
@@ -115,6 +120,13 @@ def listen_squid_command(
             for line in table_lines(result):
                 console.print(line)
     return 0
+
+
+def _read(option: str, parse: Callable[[Written], T], value: Written) -> T:
+    try:
+        return parse(value)
+    except UnitError as problem:
+        raise UnitError(f"{option}: {problem}") from None
 
 
 async def _listen(make: Callable[..., Listening], proxy: str, log: Log) -> Listening:
@@ -161,7 +173,7 @@ class _News:
 
 def _configuration(place: HelperSocket) -> str:
     return _CONFIGURATION.format(
-        helper="/usr/local/bin/headway-squid-helper",
+        helper=shutil.which("headway-squid-helper") or "/usr/local/bin/headway-squid-helper",
         socket=place.path,
         log_format=LOG_FORMAT,
     )
