@@ -47,7 +47,7 @@ class LinkQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _now(watching: Watching, question: asking.NowQuestion) -> Now:
     picture = watching.picture()
     link = [point for point in picture.link if point.at > question.after]
-    return Now(picture.run, link, asking.choose(picture.sites, question))
+    return Now(picture.run, link, watching.page(question))
 
 
 def _link(watching: Watching, question: LinkQuestion) -> list[LinkPoint]:
@@ -85,7 +85,7 @@ ENDPOINTS = (
         "Sites with their progress, deadlines and forecasts",
         SitePage,
         asking.SiteQuestion,
-        answer=lambda watching, question: asking.choose(watching.picture().sites, question),
+        answer=lambda watching, question: watching.page(question),
     ),
     Endpoint(
         "/api/v1/happenings",

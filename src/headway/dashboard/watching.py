@@ -26,8 +26,10 @@ from headway.dashboard.answers import (
     RunState,
     SiteDetail,
     SiteLine,
+    SitePage,
     SiteState,
 )
+from headway.dashboard.asking import SiteQuestion, choose
 from headway.dashboard.happenings import LogTail
 from headway.store.onlooker import CollectorNow, SampleNow, SiteNow, open_onlooker
 
@@ -36,7 +38,9 @@ _FRESH_S = 4.0
 """A crawl that runs writes every second; one that has been silent for longer is busy, gone or asleep."""
 _RATE_OVER_S = 4.0
 _READ_EVERY_S = 0.8
-_COUNT_EVERY_S = 3.0
+_MOST_OF_A_CORE = 0.02
+_MOST_PAGES_KEPT = 50
+_COUNT_EVERY_S = 8.0
 """What is counted over all sites or pages is not counted every second."""
 _MOST_COURSE_POINTS = 300
 _SHORTEST_S = 0.5
@@ -46,6 +50,16 @@ class Picture(msgspec.Struct, frozen=True):
     run: Run
     link: list[LinkPoint]
     sites: list[SiteLine]
+
+
+class _Sums(msgspec.Struct, frozen=True):
+    sites_done: int = 0
+    done: int = 0
+    failed: int = 0
+    waiting: int = 0
+    wire_bytes: int = 0
+    forecast_at: float | None = None
+    deadlines: Deadlines = Deadlines()
 
 
 class Watching:
@@ -60,7 +74,12 @@ class Watching:
         self._read_at = -math.inf
         self._earlier: deque[tuple[float, dict[int, int]]] = deque()
         self._collectors: list[CollectorNow] = []
-        self._errors_at = self._waiting_at = -math.inf
+        self._errors_at = self._waiting_at = self._sites_at = -math.inf
+        self._sites_every_s = _READ_EVERY_S
+        self._is_live = False
+        self._sites: list[SiteLine] = []
+        self._sums = _Sums()
+        self._pages: dict[SiteQuestion, SitePage] = {}
         self._waiting: dict[int, int] = {}
         self._counted: list[ErrorCount] = []
         self.log = LogTail(self._folder)
@@ -74,6 +93,16 @@ class Watching:
             self._read_at = now
             self._picture = self._read(now)
         return self._picture
+
+    def page(self, question: SiteQuestion) -> SitePage:
+        """Some of the sites; the same question is answered once for all who ask it."""
+        lines = self.picture().sites
+        asked = SiteQuestion(**{field: getattr(question, field) for field in SiteQuestion.__struct_fields__})
+        if asked not in self._pages:
+            if len(self._pages) >= _MOST_PAGES_KEPT:
+                self._pages.clear()
+            self._pages[asked] = choose(lines, asked)
+        return self._pages[asked]
 
     def detail(self, number: int) -> SiteDetail | None:
         line = next((line for line in self.picture().sites if line.number == number), None)
@@ -101,13 +130,23 @@ class Watching:
     def _read(self, now: float) -> Picture:
         samples = self._onlooker.last_samples(LINK_S + 1)
         last = samples[-1] if samples else None
-        rows = self._rows(now, last)
-        state = self._state(now, last, rows)
-        is_live = state in {"running", "paused"}
-        rates = self._site_rates(now, rows) if is_live else {}
-        sites = [_line(now, row, rates.get(row.number, 0.0), is_live=is_live) for row in rows]
+        self._collectors = self._onlooker.collectors()
+        is_live = bool(self._collectors) and (last is None or abs(now - last.at) < _FRESH_S)
+        if is_live != self._is_live or not 0 <= now - self._sites_at < self._sites_every_s:
+            self._read_sites(now, last, is_live=is_live)
         link = link_points(samples)
-        return Picture(self._run(now, state, last, sites, link), link, sites)
+        return Picture(self._run(now, last, link), link, self._sites)
+
+    def _read_sites(self, now: float, last: SampleNow | None, *, is_live: bool) -> None:
+        """All sites anew. Many take a while, and are read the less often: looking on is to cost nobody."""
+        begun_s = time.thread_time()
+        rows = self._rows(now, last)
+        rates = self._site_rates(now, rows) if is_live else {}
+        self._sites = [_line(now, row, rates.get(row.number, 0.0), is_live=is_live) for row in rows]
+        self._sums = _sums(self._sites)
+        self._pages.clear()
+        self._sites_at, self._is_live = now, is_live
+        self._sites_every_s = max(_READ_EVERY_S, (time.thread_time() - begun_s) / _MOST_OF_A_CORE)
 
     def _rows(self, now: float, last: SampleNow | None) -> list[SiteNow]:
         """The sites; where nobody has written down what waits (several processes crawl), it is counted."""
@@ -119,12 +158,10 @@ class Watching:
             self._waiting = self._onlooker.waiting()
         return [structs.replace(row, waiting=self._waiting.get(row.number, 0)) for row in rows]
 
-    def _state(self, now: float, last: SampleNow | None, rows: Sequence[SiteNow]) -> RunState:
-        self._collectors = self._onlooker.collectors()
-        if self._collectors and (last is None or abs(now - last.at) < _FRESH_S):
+    def _state(self, last: SampleNow | None) -> RunState:
+        if self._is_live:
             return "paused" if last is not None and last.is_paused else "running"
-        is_over = bool(rows) and all(row.ended_at is not None and not row.waiting for row in rows)
-        return "finished" if is_over else "stopped"
+        return "finished" if self._sites and self._sums.sites_done == len(self._sites) else "stopped"
 
     def _site_rates(self, now: float, rows: Sequence[SiteNow]) -> dict[int, float]:
         """Bytes per second over the last few seconds, of those sites that gave any."""
@@ -141,17 +178,8 @@ class Watching:
             if count > before.get(number, 0)
         }
 
-    def _run(
-        self,
-        now: float,
-        state: RunState,
-        last: SampleNow | None,
-        sites: Sequence[SiteLine],
-        link: Sequence[LinkPoint],
-    ) -> Run:
-        outlooks = Counter(line.outlook for line in sites)
-        is_live = state in {"running", "paused"}
-        ends = [line.forecast_to_at for line in sites if line.forecast_to_at is not None]
+    def _run(self, now: float, last: SampleNow | None, link: Sequence[LinkPoint]) -> Run:
+        state, is_live, sums = self._state(last), self._is_live, self._sums
         bound = None if last is None or not math.isfinite(last.capacity_bytes_per_s) else last
         return Run(
             name=self._onlooker.name,
@@ -159,24 +187,20 @@ class Watching:
             now=now,
             started_at=self._began_at,
             last_seen_at=last.at if last is not None else None,
-            sites=len(sites),
-            sites_done=sum(line.state in {"done", "stopped", "unreachable"} for line in sites),
-            done=sum(line.done for line in sites),
-            failed=sum(line.failed for line in sites),
-            waiting=last.waiting
-            if last is not None and last.waiting is not None
-            else sum(line.waiting for line in sites),
+            sites=len(self._sites),
+            sites_done=sums.sites_done,
+            done=sums.done,
+            failed=sums.failed,
+            waiting=last.waiting if last is not None and last.waiting is not None else sums.waiting,
             in_flight=last.in_flight or 0 if last is not None and is_live else 0,
-            wire_bytes=sum(line.wire_bytes for line in sites),
+            wire_bytes=sums.wire_bytes,
             rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
             mean_bytes_per_s=_mean(link),
             bound_bytes_per_s=bound.capacity_bytes_per_s if bound is not None else None,
             bound_is_set_by_hand=self._folder is not None and (self._folder / LIMIT_FILE).exists(),
             predicted_bytes_per_s=last.predicted_bytes_per_s if last is not None and is_live else None,
-            forecast_at=max(ends, default=None) if is_live else None,
-            deadlines=Deadlines(
-                **{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}
-            ),
+            forecast_at=sums.forecast_at if is_live else None,
+            deadlines=sums.deadlines,
             errors=self._errors(now),
             collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
             # Several processes write down the link alone, and look at no orders.
@@ -207,6 +231,19 @@ def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
             LinkPoint(after.at, rate, bound if math.isfinite(bound) else None, after.predicted_bytes_per_s)
         )
     return points
+
+
+def _sums(sites: Sequence[SiteLine]) -> _Sums:
+    outlooks = Counter(line.outlook for line in sites)
+    return _Sums(
+        sum(line.state in {"done", "stopped", "unreachable"} for line in sites),
+        sum(line.done for line in sites),
+        sum(line.failed for line in sites),
+        sum(line.waiting for line in sites),
+        sum(line.wire_bytes for line in sites),
+        max((line.forecast_to_at for line in sites if line.forecast_to_at is not None), default=None),
+        Deadlines(**{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}),
+    )
 
 
 def _mean(link: Sequence[LinkPoint]) -> float:

@@ -19,7 +19,7 @@ from headway.store import rows, schema
 from headway.store.failures import clear_errors
 from headway.store.reader import DATABASE
 
-_LAST_PAGES = 20_000
+_LAST_PAGES = 5_000
 """Failures are looked for among the last so many pages: further back it would take long if they are rare."""
 
 _SITES = """

@@ -57,7 +57,7 @@ async function go() {
     const begun = performance.now();
     if (!document.hidden) {
       await refresh();
-      if (turn % 3 === 0) await refreshHappenings();
+      if (turn % 4 === 0) await refreshHappenings();
     }
     await new Promise((done) => setTimeout(done, Math.max(150, EVERY_MS - (performance.now() - begun))));
   }
