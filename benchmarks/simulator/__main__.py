@@ -41,6 +41,9 @@ def main() -> None:
         told.append(tell(measure(options, BUILD / name)))
         print(told[-1], flush=True)
     if options.keep:
+        missing = [name for name in PARTS if name not in (options.only or PARTS)]
+        if missing:
+            told.append(f"\nNot measured yet: {', '.join(missing)} (`--resume --keep`).\n")
         head = README.read_text(encoding="utf-8").partition(MARK)[0]
         README.write_text(head + MARK + "\n".join(told), encoding="utf-8")
 
