@@ -88,7 +88,9 @@ def test_deadline_follows_a_view_that_changes_once_it_is_told() -> None:
 
 
 def test_deadline_by_score_brings_the_best_pages_in_before_time_runs_out() -> None:
-    ordering = make_ordering("deadline", latest_start_at=lambda _: Instant(1.0), score_of=lambda page: page.score)
+    ordering = make_ordering(
+        "deadline", latest_start_at=lambda _: Instant(1.0), score_of=lambda page: page.score
+    )
     frontier = filled(ordering, page(1, A, 0, 0.1), page(2, A, 5, 0.8))
     assert hand_out(frontier) == [2, 1]
 
