@@ -81,7 +81,7 @@ def uninterrupted(served: Served, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def test_everything_that_can_be_reached_is_found(served: Served, uninterrupted: Path) -> None:
-    scope = Scope(max_depth=MAX_DEPTH, redirects_cost_depth=False, max_url_chars=2000)
+    scope = Scope(max_depth=MAX_DEPTH, redirects_cost_depth=False, max_url_chars=2000, follow_sitemaps=True)
     expected = {
         canonical(url): page
         for url, page in served.expected(scope).items()
