@@ -54,6 +54,9 @@ class Control:
         self._loop = create_looping_call(self._tell)
         self._unread = b""
         self._is_ready = False
+        self._has_gone = False
+        self._rate: BytesPerSecond | None = None
+        """None: what the task said."""
         crawler.signals.connect(self.engine_started, signal=signals.engine_started)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
 
@@ -62,9 +65,9 @@ class Control:
         return cls(crawler)
 
     def engine_started(self) -> None:
-        """Everything is loaded; nothing is asked of the site before the master says so."""
-        engine: Any = self._crawler.engine
-        engine.pause()
+        """Everything is loaded. Nothing may cross the link before the master says so; pausing the engine would
+        cost up to five seconds afterwards, since it looks into its queue that often."""
+        self._link.set_limit(BytesPerSecond(0.0))
         self._is_ready = True
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._hear)
         self._loop.start(_TELLS_EVERY_S)
@@ -87,10 +90,10 @@ class Control:
 
     def _obey(self, order: Order) -> None:
         if order.rate_bytes_per_s is not None:
-            self._link.set_limit(BytesPerSecond(order.rate_bytes_per_s))
-        if order.go:
-            engine: Any = self._crawler.engine
-            engine.unpause()
+            self._rate = BytesPerSecond(order.rate_bytes_per_s)
+        self._has_gone = self._has_gone or order.go
+        if self._has_gone:
+            self._link.set_limit(self._rate)
         if order.end:
             self._end()
 
