@@ -24,7 +24,7 @@ from headway.testing.postgres import TemporaryPostgres
 LATENCY_S = 3.4
 
 
-def measure(counts: Sequence[int] = (1, 2, 5, 10, 25, 50), seconds: float = 20.0) -> Table:
+def measure(counts: Sequence[int] = (1, 2, 5, 10, 25, 50), seconds: float = 6 * LATENCY_S) -> Table:
     table = Table(title=f"Servers that take {LATENCY_S} s; each collector asks one at a time")
     for heading in ("collectors", "pages/s", "of one each", "by the clock"):
         table.add_column(heading, justify="right")
