@@ -106,9 +106,7 @@ class Discovery:
         for page, exclusion in zip(pages, exclusions, strict=True):
             if exclusion is not None:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
-        welcome = tuple(
-            page for page, exclusion in zip(pages, exclusions, strict=True) if exclusion is None
-        )
+        welcome = tuple(page for page, exclusion in zip(pages, exclusions, strict=True) if exclusion is None)
         if welcome:
             commands.append(SaveFound(welcome, is_elsewhere=True))
 
