@@ -65,8 +65,8 @@ class Control:
         return cls(crawler)
 
     def engine_started(self) -> None:
-        """Everything is loaded. Nothing may cross the link before the master says so; pausing the engine would
-        cost up to five seconds afterwards, since it looks into its queue that often."""
+        """Everything is loaded. Nothing may cross the link before the master says so: pausing the engine
+        would cost up to five seconds afterwards, since it looks into its queue that often."""
         self._link.set_limit(BytesPerSecond(0.0))
         self._is_ready = True
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._hear)
