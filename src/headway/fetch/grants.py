@@ -199,15 +199,13 @@ class Grants(Generic[Key]):
         moved = self._clear_at + wire_bytes / self._rate
         if wire_bytes > 0:
             self._clear_at = min(moved, max(self._clear_at, now + self._max_debt_s))
-            if (flow := self._flows.get(key)) is not None:
-                lag_from = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
-                flow.finish_tag = lag_from + wire_bytes / self._weight(flow)
         else:
-            self._clear_at = max(moved, now)
-            if moved < now:
-                self._credit(now, (now - moved) * self._rate)
-            self._return_tag(key, -wire_bytes)
+            # Only these bytes are had again, not the time in which nobody had asked.
+            self._clear_at = max(moved, min(self._clear_at, now))
+            if moved < self._clear_at:
+                self._credit(now, (self._clear_at - moved) * self._rate)
             self._blocked_until = -math.inf
+        self._return_tag(key, -wire_bytes)
 
     def saw(self, now: float, arrived_bytes: float, outstanding_bytes: float) -> None:
         """What really arrived since this was last told, and what is granted and still to come."""
@@ -270,7 +268,7 @@ class Grants(Generic[Key]):
         """A little under the bound where it is small: name look-ups and repeats cannot be counted here."""
         if self._fixed_aim is not None:
             return self._fixed_aim * self._capacity
-        return (0.985 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
+        return (0.99 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
 
     def _flow(self, key: Key) -> _Flow:
         flow = self._flows.get(key)
