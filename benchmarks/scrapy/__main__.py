@@ -44,8 +44,10 @@ def bound(seconds: float) -> bool:
 def six(scale: float, policies: list[str]) -> bool:
     """zhu2020's six sites; planned and measured ends, and the worst second of the link."""
     good = True
-    xi = deadlines.learn_xi() if set(policies) - {"plain"} else 1.0
-    print(f"xi {xi:.3f}, learnt in a short crawl of the same sites")
+    xi = 1.0
+    if set(policies) - {"plain"}:
+        xi = deadlines.learn_xi()
+        print(f"xi {xi:.3f}, learnt in a short crawl of the same sites")
     for policy in policies:
         measured = deadlines.measure(policy, scale, xi)
         print(f"{measured.policy}")
