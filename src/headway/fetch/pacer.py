@@ -24,6 +24,7 @@ _LONGEST_LOOK_S = 0.05
 _SLACK_S = 0.005
 _HEADROOM = 1.15
 _HEADROOM_OF_PROMISE = 1.4
+_SLACK_OF_PROMISE_S = 0.02
 _LEAVES_AFTER_S = 0.25
 _MAX_SITES = 8192
 # A look costs about a microsecond for each transfer under way; with many of them it is taken more rarely.
@@ -112,7 +113,7 @@ class Pacer:
         # On a busy link small windows lose nothing, since others take what one leaves, and fill it smoothly.
         largest_bytes = self._capacity * (_LARGEST_LUMP_S if self._busy > 0.5 else path_s)
         if grants.claim_bytes_per_s(site):
-            flowing_bytes = _HEADROOM_OF_PROMISE * share * path_s
+            flowing_bytes = _HEADROOM_OF_PROMISE * share * (book.round_trip_s + _SLACK_OF_PROMISE_S)
         else:
             part = share / self._capacity if 0.0 < self._capacity < math.inf else 0.0
             book.share += 0.2 * (part - book.share) if book.share else _FIRST_SHARE * part
