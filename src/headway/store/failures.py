@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,10 @@ _DISK_FULL = "the disk is full; make room, then start the same command again: no
 _NO_PERMISSION = "no permission; check who owns the folder and whether the disk is mounted read-only"
 _DAMAGED = "it is damaged or no SQLite database; restore it from a copy or crawl into a new folder"
 _IN_USE = "another program holds its lock; close that program and start again"
+_TOO_LARGE = "the file has become larger than the system allows (ulimit -f); raise that limit"
 _LOST = "it cannot be reached; check that the folder still exists and that its disk is mounted"
+
+_SQLITE_WRITES_AT_ONCE = 64 * 1024
 
 _BY_SQLITE_NAME = {
     "SQLITE_FULL": _DISK_FULL,
@@ -31,7 +35,7 @@ _BY_SQLITE_NAME = {
 _BY_ERRNO = {
     errno.ENOSPC: _DISK_FULL,
     errno.EDQUOT: _DISK_FULL,
-    errno.EFBIG: "the file has become larger than the system allows (ulimit -f); raise that limit",
+    errno.EFBIG: _TOO_LARGE,
     errno.EACCES: _NO_PERMISSION,
     errno.EPERM: _NO_PERMISSION,
     errno.EROFS: _NO_PERMISSION,
@@ -45,7 +49,19 @@ def explain_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     name = getattr(error, "sqlite_errorname", "")
     # Extended names add a word to the primary one: SQLITE_IOERR_WRITE, SQLITE_READONLY_DBMOVED.
     advice = next((text for prefix, text in _BY_SQLITE_NAME.items() if name.startswith(prefix)), "")
+    if name in {"SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE"} and _is_at_its_limit(path):
+        advice = _TOO_LARGE
     return StoreError(f"{path}: {advice or 'the database refused'} ({error})")
+
+
+def _is_at_its_limit(path: Path) -> bool:
+    """SQLite says only that it could not write; whether the reason is the limit on a file's size is ours to
+    find out."""
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most == resource.RLIM_INFINITY:
+        return False
+    files = [path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")]
+    return any(file.stat().st_size >= most - _SQLITE_WRITES_AT_ONCE for file in files if file.exists())
 
 
 def explain_system(error: OSError, path: Path | str) -> StoreError:
