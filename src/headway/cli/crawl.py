@@ -258,7 +258,6 @@ def run_job(
     return exit_code_of(summary, interrupted=run.interrupted)
 
 
-
 def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
     snapshot = run.folder.snapshot
     if snapshot is None:
@@ -289,4 +288,3 @@ def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
 async def _run(run: CrawlRun | ProcessRun, progress: Progress, log: Log) -> None:
     drain_on_signals(run, log)
     await run.run(on_second=None if log.is_quiet else progress.refresh)
-
