@@ -26,7 +26,8 @@ def draw(outcomes: dict[str, Outcome], where: str, folder: Path) -> None:
     _line(third, naive.measured, "naive controller", "-", "tab:red")
     third.set_title("Figure 3: start a fetcher below the bound, stop one above")
     for axes in (first, second, third):
-        _line(axes, ours.measured, "headway, paced", "-", "tab:green")
+        paced = "headway, paced" if where == "lab" else "an ideal pacer"
+        _line(axes, ours.measured, paced, "-", "tab:green")
         axes.axhline(BOUND_BYTES_PER_S / 1000, color="black", linewidth=0.8, label="bound")
         axes.set_ylabel("KB/s")
         axes.set_ylim(0, 1.2 * max(max(outcome.measured[:DRAWN_S]) for outcome in outcomes.values()) / 1000)

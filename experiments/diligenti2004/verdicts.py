@@ -60,6 +60,8 @@ def claims(runs: dict[str, Outcome]) -> Iterator[Claim]:
         f"{_swing(naive)}; maxd 6: {_swing(deep)}; headway: {_swing(ours)}",
         pstdev(naive.measured) > 0.2 * BOUND_BYTES_PER_S,
     )
+    if ours.where == "simulation":
+        return  # the simulated pacer is ideal, so that it would prove nothing of ours
     use, over = fmean(ours.measured) / BOUND_BYTES_PER_S, max(ours.measured) / BOUND_BYTES_PER_S - 1
     yield Claim(
         "headway: the pacer uses at least 97% of L and no second is more than 5% over it",
