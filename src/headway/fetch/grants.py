@@ -268,7 +268,7 @@ class Grants(Generic[Key]):
         """A little under the bound where it is small: name look-ups and repeats cannot be counted here."""
         if self._fixed_aim is not None:
             return self._fixed_aim * self._capacity
-        return (0.99 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
+        return (0.985 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
 
     def _flow(self, key: Key) -> _Flow:
         flow = self._flows.get(key)
