@@ -96,7 +96,7 @@ def job_file(folder: Path, *sites: str, more: str = "") -> Path:
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["crawl"], "Missing argument"),
+        (["crawl"], "give a job file or some URLs"),
         (["crawl", "a.toml", "b.toml"], "one job file or some URLs"),
         (["crawl", "a.toml", "http://127.0.0.1:1/"], "one job file or some URLs"),
         (["crawl", "http://127.0.0.1:1/", "--bogus"], "No such option"),

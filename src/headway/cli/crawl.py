@@ -141,7 +141,10 @@ def crawl_command(
         job, out = _job_again(targets, options, again, older_than, log), again
         return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
     if not targets:
-        raise click.UsageError("give a job file or some URLs, or --again with the folder of a finished crawl")
+        raise click.UsageError(
+            "give a job file or some URLs, or --again with the folder of a finished crawl",
+            click.get_current_context(),
+        )
     if store is not None:
         from headway.cli.collect import crawl_on_server
 
