@@ -13,8 +13,6 @@ _WINDOW_SLOTS = 101  # one more than a second has, so that none is cut short by 
 _AHEAD_SLOTS = 100
 _SLOTS = _WINDOW_SLOTS + _AHEAD_SLOTS
 _LARGE_PART = 0.1
-_EARLY = 0.3
-"""The part of what is expected later that may come at any moment: a server sends in lumps."""
 _LATE_AT_MOST_S = 0.3
 _LATE_FOR_S = 1.0
 
@@ -90,13 +88,12 @@ class PeakGuard:
         arrived, coming = self._arrived, self._coming
         slot = self._slot_of(arrives_at)
         second = sum(arrived[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, self._slot + 1))
-        second += sum(coming[index % _SLOTS] for index in range(self._slot, slot + 1)) * (1 - _EARLY)
-        second += _EARLY * self._coming_bytes
+        second += sum(coming[index % _SLOTS] for index in range(self._slot, slot + 1))
         while second <= room:
             if slot >= self._last:
                 return True
             slot += 1
-            second += (1 - _EARLY) * coming[slot % _SLOTS] - arrived[(slot - _WINDOW_SLOTS) % _SLOTS]
+            second += coming[slot % _SLOTS] - arrived[(slot - _WINDOW_SLOTS) % _SLOTS]
         return False
 
     def _book_in(self, slot: int, size_bytes: float) -> None:
