@@ -252,7 +252,11 @@ def test_an_order_that_makes_no_sense_changes_nothing(
 # -- who may ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer "])
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer "],
+    ids=["none", "wrong", "basic", "bare", "empty"],
+)
 def test_nothing_can_be_ordered_without_the_token(client: Client, run: Path, authorization: str) -> None:
     status, headers, _ = client.ask(
         "POST", "/api/v1/orders", {"order": "stop", "site": A}, authorization=authorization

@@ -148,12 +148,8 @@ class Frontier:
         """The first pages of a site that the store has, in order; those held or lent out are among them."""
         room = self.room(site)
         assert isinstance(room, SpillingRoom)
-        pages = []
-        for record in records:
-            self._serial += 1
-            key = self._ordering.page_key(record.page)
-            pages.append((Waiting(key, self._serial, record.page, record.attempt), record.retry_at))
-        self.waiting -= room.load(pages, lent, is_all=is_all)
+        self.waiting -= room.load(records, lent, self._ordering.page_key, self._serial + 1, is_all=is_all)
+        self._serial += len(records)
         self._mark(room)
         self._mind(room)
 

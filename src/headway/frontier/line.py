@@ -12,7 +12,7 @@ from bisect import bisect_left
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from headway.model.page import Page
+from headway.model.page import Page, PageKey
 from headway.policy.ordering.base import HELD, Key
 
 _FEW = 32
@@ -102,6 +102,24 @@ class Line:
             self._others[key] = waiting
             heappush(self._keys, key)
 
+    def extend(self, key: Key, serial: int, pages: list[Page]) -> None:
+        """Pages that were not tried before, of one key, with the newest serials of all, from `serial` on."""
+        first = Waiting(key, serial, pages[0], 0)
+        self.push(first)
+        if len(pages) == 1:
+            return
+        those = self._first if key == self.first_key else self._others[key]
+        if not isinstance(those, _Queue):
+            those = _Queue()
+            those.push(first)
+            if key == self.first_key:
+                self._first = those
+            else:
+                self._others[key] = those
+        those.pages.extend(pages[1:])
+        those.serials.extend(range(serial + 1, serial + len(pages)))
+        self.count += len(pages) - 1
+
     @property
     def first_serial(self) -> int:
         first = self._first
@@ -124,6 +142,16 @@ class Line:
         else:
             self.first_key, self._first = HELD, None
         return waiting
+
+    def page_keys(self) -> set[PageKey]:
+        """Which pages are in line, in no order."""
+        keys: set[PageKey] = set()
+        for those in (self._first, *self._others.values()):
+            if isinstance(those, _Queue):
+                keys.update([page.key for page in those.pages if page is not None])
+            elif those is not None:
+                keys.add(those.page.key)
+        return keys
 
     def pop_all(self) -> list[Waiting]:
         everyone = []

@@ -8,11 +8,12 @@ next ones are asked for; until they are there it counts them, but has nothing mo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from headway.frontier.line import Waiting
 from headway.frontier.room import Room
-from headway.model.page import PageKey, Site
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering.base import Key
 from headway.units import FOREVER, Instant
 
@@ -73,27 +74,38 @@ class SpillingRoom(Room):
 
     def load(
         self,
-        pages: Sequence[tuple[Waiting, Instant | None]],
+        records: Sequence[WaitingRecord],
         lent: Collection[PageKey],
+        page_key: Callable[[Page], Key],
+        serial: int,
         *,
         is_all: bool,
     ) -> int:
-        """Take in what the store has first; returns by how much fewer pages wait than was thought."""
+        """Take in what the store has first, with serials from `serial` on; returns by how much fewer pages
+        wait than was thought."""
         self.is_loading = False
-        held = self._line.pop_all()
-        known = {waiting.page.key for waiting in held}
-        known.update(waiting.page.key for _, waiting in self._later)
-        for waiting in held:
-            self._line.push(waiting)
-        for waiting, not_before in pages:
-            if waiting.page.key in known or waiting.page.key in lent:
-                continue
-            self.spilled -= 1
-            if not_before is None:
-                self._line.push(waiting)
+        held = self._line.page_keys()
+        held.update([waiting.page.key for _, waiting in self._later])
+        fresh = [record for record in records if record.page.key not in held and record.page.key not in lent]
+        alike: list[Page] = []
+        last_key = math.nan
+        for place, record in enumerate(fresh, serial):
+            key = page_key(record.page)
+            if alike and (key != last_key or record.attempt or record.retry_at is not None):
+                self._line.extend(last_key, place - len(alike), alike)
+                alike = []
+            if record.retry_at is not None:
+                self._put_off(Waiting(key, place, record.page, record.attempt), record.retry_at)
+            elif record.attempt:
+                self._line.push(Waiting(key, place, record.page, record.attempt))
             else:
-                self._put_off(waiting, not_before)
-            self._end = max(self._end, (waiting.key, waiting.serial))
+                alike.append(record.page)
+            last_key = key
+        if alike:
+            self._line.extend(last_key, serial + len(fresh) - len(alike), alike)
+        if fresh:
+            self._end = max(self._end, (last_key, serial + len(fresh) - 1))
+        self.spilled -= len(fresh)
         missing = self.spilled if is_all or self.spilled < 0 else 0
         self.spilled -= missing
         self.waiting -= missing
