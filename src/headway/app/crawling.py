@@ -32,7 +32,7 @@ from headway.model.order import AddSite
 from headway.model.outcome import Kind
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
-from headway.model.snapshot import Snapshot, WaitingRecord
+from headway.model.snapshot import Snapshot
 from headway.policy.quota import QuotaTally
 from headway.policy.revisit import AdaptiveRevisit, RevisitPolicy
 from headway.squid.settings import load_settings
@@ -95,6 +95,7 @@ class CrawlRun:
             _Journal(self.folder, on_decision),
             self._clock,
             stays=stays,
+            first_waiting=self.folder.store.first_waiting,
         )
         self.parasite: Parasite | None = None
         """The proxy collector, once somebody has listened to a proxy for this run."""
@@ -246,9 +247,6 @@ class _Journal:
 
     def save(self, batch: Sequence[Saving]) -> None:
         self._folder.save(batch)
-
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
-        return self._folder.store.first_waiting(site, most)
 
 
 class Meter:

@@ -25,8 +25,7 @@ from headway.model.command import FetchPage, FetchRobots, SaveSettled, Saving, S
 from headway.model.copy import Copy
 from headway.model.event import Again, Delivered, Found, PageSettled, RobotsSettled, Seeded
 from headway.model.outcome import SUCCESS, Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import WaitingRecord
+from headway.model.page import Page, PageKey
 from headway.parse.document import ParseOptions
 from headway.parse.url import page_of
 from headway.policy.ordering import make_ordering
@@ -232,9 +231,6 @@ class _Passing:
         for saving in batch:
             if isinstance(saving, SaveSettled) and saving.outcome.kind in NEVER_ASKED:
                 self._parasite.passed_over(saving.page, str(saving.outcome.kind))
-
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
-        return ()
 
 
 def _machine(job: Job, settings: ProxySettings) -> Crawl:

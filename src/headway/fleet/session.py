@@ -27,7 +27,6 @@ from headway.model.event import CapacityChanged, Found, Ordered, Seeded, SitesLe
 from headway.model.order import Pause, Resume
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
-from headway.model.snapshot import WaitingRecord
 from headway.policy.allocation.demand import SiteDemand
 from headway.policy.politeness import Politeness
 from headway.store.postgres.address import is_passing
@@ -112,9 +111,6 @@ class Session:
         self._parcels.put_nowait(self._folder.pack(batch))
         if self._parcels.qsize() >= _PARCELS_WAITING:
             self._room.clear()
-
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
-        raise NotImplementedError("a collector holds all the pages of its sites that wait")
 
     # -- the session ------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ from headway.units import FOREVER, Instant, Seconds
 
 Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
 Fail = Callable[[BaseException], None]
+FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
 
 
 class Collector(Protocol):
@@ -82,8 +83,6 @@ class Journal(Protocol):
 
     def save(self, batch: Sequence[Saving]) -> None: ...
 
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]: ...
-
 
 class LiveDriver:
     def __init__(
@@ -95,9 +94,12 @@ class LiveDriver:
         *,
         commit_every_s: Seconds = Seconds(0.1),
         stays: bool = False,
+        first_waiting: FirstWaiting | None = None,
     ) -> None:
-        """`stays`: with nothing left to fetch it waits for what may come, until it is drained or stopped."""
+        """`stays`: with nothing left to fetch it waits for what may come, until it is drained or stopped.
+        `first_waiting` reads the store, and is needed where pages that wait spill to it."""
         self._stays = stays
+        self._first_waiting = first_waiting
         self._crawl = crawl
         self._collector = collector
         self._journal = journal
@@ -256,9 +258,10 @@ class LiveDriver:
         """Here the store and the machine agree on what waits: nothing happens between reading and telling."""
         if not self._wished:
             return
+        assert self._first_waiting is not None
         loads = []
         for wish in self._wished:
-            waiting = tuple(self._journal.first_waiting(wish.site, wish.most))
+            waiting = tuple(self._first_waiting(wish.site, wish.most))
             loads.append(Loaded(wish.site, waiting, is_all=len(waiting) < wish.most))
         self._wished = []
         now = self._clock.now()

@@ -28,6 +28,7 @@ from headway.store import rows
 from headway.store import statements as sql
 from headway.store.again import ADD_SIGHTING, KEEP_CONTENT, in_turn
 from headway.store.capture import CaptureNote
+from headway.store.sums import Sums
 
 Notes = Mapping[tuple[str, int], CaptureNote]
 
@@ -66,22 +67,6 @@ class Numbers:
         return self._next_page_id - 1
 
 
-class _Sums:
-    """What a batch adds to a site."""
-
-    __slots__ = ("content_bytes", "pages", "started_at", "wire_bytes")
-
-    def __init__(self) -> None:
-        self.pages: Counter[str] = Counter()
-        self.wire_bytes = 0
-        self.content_bytes = 0
-        self.started_at: float | None = None
-
-    def row(self, site_id: int) -> tuple[object, ...]:
-        counts = [self.pages[name] for name in ("done", "failed", "excluded")]
-        return *counts, self.wire_bytes, self.content_bytes, self.started_at, site_id
-
-
 class BatchWriter:
     """Writes one batch inside the transaction that the store has begun."""
 
@@ -92,7 +77,7 @@ class BatchWriter:
         self._run = connection.execute
         self._run_many = connection.executemany
         self._numbers = numbers
-        self._sums: dict[int, _Sums] = {}
+        self._sums: dict[int, Sums] = {}
         self._outcomes: Counter[tuple[int, str, str, str]] = Counter()
         self._file_ids: dict[str, int | None] = {}
 
@@ -250,10 +235,10 @@ class BatchWriter:
         row: tuple[int | None, int | None] | None = self._run(sql.FIND_SEEN, (site_id, key)).fetchone()
         return row or (None, None)
 
-    def _sums_of(self, site_id: int) -> _Sums:
+    def _sums_of(self, site_id: int) -> Sums:
         sums = self._sums.get(site_id)
         if sums is None:
-            sums = self._sums[site_id] = _Sums()
+            sums = self._sums[site_id] = Sums()
         return sums
 
     def _file_id(self, saving: SaveSettled) -> int | None:

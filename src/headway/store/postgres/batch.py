@@ -29,6 +29,7 @@ from headway.store.batch import Notes
 from headway.store.postgres import arrays
 from headway.store.postgres import statements as sql
 from headway.store.postgres.numbers import Numbers
+from headway.store.sums import Sums
 
 if TYPE_CHECKING:
     import psycopg
@@ -101,7 +102,7 @@ class BatchWriter:
         self._numbers = numbers
         self._types = types
         self._rank_of = rank_of
-        self._sums: dict[int, _Sums] = {}
+        self._sums: dict[int, Sums] = {}
         self._outcomes: Counter[tuple[int, str, str, str]] = Counter()
 
     def write(self, batch: Sorted, file_lengths: Mapping[str, int], notes: Notes) -> None:
@@ -231,10 +232,10 @@ class BatchWriter:
         counts = [(*which, count) for which, count in sorted(self._outcomes.items())]
         change(sql.COUNT_OUTCOMES, counts, ("bigint", "text", "text", "text", "bigint"))
 
-    def _sums_of(self, site_id: int) -> _Sums:
+    def _sums_of(self, site_id: int) -> Sums:
         sums = self._sums.get(site_id)
         if sums is None:
-            sums = self._sums[site_id] = _Sums()
+            sums = self._sums[site_id] = Sums()
         return sums
 
     def _file_id(self, saving: SaveSettled) -> int | None:
@@ -254,22 +255,6 @@ class BatchWriter:
     def _change_many(self, statement: str, values: Sequence[Sequence[Any]], types: Sequence[str]) -> None:
         if values:
             self._connection.execute(statement.encode(), arrays.columns(values, types))
-
-
-class _Sums:
-    """What a batch adds to a site."""
-
-    __slots__ = ("content_bytes", "pages", "started_at", "wire_bytes")
-
-    def __init__(self) -> None:
-        self.pages: Counter[str] = Counter()
-        self.wire_bytes = 0
-        self.content_bytes = 0
-        self.started_at: float | None = None
-
-    def row(self, site_id: int) -> tuple[object, ...]:
-        counts = [self.pages[name] for name in ("done", "failed", "excluded")]
-        return *counts, self.wire_bytes, self.content_bytes, self.started_at, site_id
 
 
 class _Changes:
