@@ -27,7 +27,7 @@ def test_the_rates_never_exceed_the_link(sites: list[tuple[float, float]], polic
     left = {number: data for number, (data, _) in enumerate(sites)}
     now_s = 0.0
     while left:
-        assert sum(course.rates(now_s).values()) <= 10_000.0 * (1 + 1e-9)
+        assert sum(course.rates(now_s).values()) <= AIM * 10_000.0 * (1 + 1e-9)
         left.popitem()
         now_s += 7.0
         course.go_on(now_s, left)
@@ -43,7 +43,7 @@ def test_a_constant_policy_keeps_its_rates_when_a_site_ends() -> None:
 def test_headway_gives_the_rest_what_a_site_leaves() -> None:
     course = course_of("headway", [(50_000.0, 100.0), (100_000.0, 200.0)])
     course.go_on(5.0, {1: 60_000.0})
-    assert course.rates(5.0) == {1: pytest.approx(10_000.0)}
+    assert course.rates(5.0) == {1: pytest.approx(AIM * 10_000.0)}
     assert course.next_change_s(5.0) == math.inf
 
 

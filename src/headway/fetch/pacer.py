@@ -232,9 +232,12 @@ class Pacer:
         """The books are opened with the first use, when there is a loop whose clock they can follow."""
         if self._grants is None:
             self._loop = asyncio.get_running_loop()
-            self._grants = Grants(self._loop.time(), self._capacity)
+            self._grants = self._open_books(self._loop.time())
             self._grants.set_rates(self._rates)
         return self._grants
+
+    def _open_books(self, now: float) -> Grants[Site]:
+        return Grants(now, self._capacity)
 
     def _now(self) -> float:
         loop = self._loop or asyncio.get_running_loop()

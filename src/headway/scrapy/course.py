@@ -13,7 +13,7 @@ _REPLANS = frozenset({"headway", "realloc-maxt", "realloc-sumt", "realloc-proban
 """Policies that share out again what a site leaves when it ends; the others keep their rates to the end."""
 _EXACT_S = 1e-6
 AIM = 0.985
-"""The pacer stays a little below the bound that it is given, so a plan counts on this part of the link, and
+"""A pacer stays a little below the bound that it is given, so a plan counts on this part of the link, and
 each crawler is given as much more as makes up for it."""
 
 
@@ -32,16 +32,20 @@ class Course:
         self._segments = dict(enumerate(self.planned.segments_by_site()))
 
     def rates(self, now_s: float) -> dict[int, float]:
-        """The bound of each site now; those not named wait. One behind its plan keeps its last rate."""
+        """The rate of each site now; those not named wait. One behind its plan keeps its last rate."""
         rates: dict[int, float] = {}
         for number, segments in self._segments.items():
             begun = [rate for from_s, _, rate in segments if from_s <= now_s + _EXACT_S]
             if begun:
                 rates[number] = begun[-1]
-        most = self._problem.capacity.at(now_s)
+        most = self.capacity(now_s)
         together = sum(rates.values())
         part = min(1.0, most / together) if together else 1.0
-        return {number: rate * part / AIM for number, rate in rates.items()}
+        return {number: rate * part for number, rate in rates.items()}
+
+    def capacity(self, now_s: float) -> float:
+        """What all sites together may be given now."""
+        return self._problem.capacity.at(now_s)
 
     def next_change_s(self, now_s: float) -> float:
         """When the rates change next by themselves; infinity when they do not."""

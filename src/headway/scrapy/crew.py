@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from headway.scrapy.course import Course
+from headway.scrapy.course import AIM, Course
+from headway.scrapy.neighbours import Neighbours
 from headway.scrapy.worker import Order, Progress, WorkerTask
 
 _MOST_RESTARTS = 3
@@ -21,6 +22,11 @@ _OFF_BY = 1.05
 _PLAN_EVERY_S = 5.0
 _LOOK_EVERY_S = 0.5
 _MOST_LINE_BYTES = 1 << 20
+_CATCH_UP_S = 4.0
+"""In so much time a site is brought back to where its plan wants it to be."""
+_MOST_BEHIND_S = 4.0
+_TOLD_AGAIN = 0.01
+"""A rate that moves by less is not told."""
 
 
 class SiteRun:
@@ -37,7 +43,12 @@ class SiteRun:
         self.earlier_bytes = 0
         """What processes before this one received."""
         self.restarts = 0
+        self.row = 0
         self.rate_bytes_per_s = 0.0
+        """As planned for now; what the crawler is told differs by what it is behind or ahead."""
+        self.told_bytes_per_s = 0.0
+        self.due_bytes = 0.0
+        """What the plan wants to have arrived by now."""
         self.has_gone = False
         self.started_s: float | None = None
         self.ended_s: float | None = None
@@ -47,10 +58,25 @@ class SiteRun:
     def received_bytes(self) -> int:
         return self.earlier_bytes + self.progress.wire_bytes
 
+    @property
+    def is_at_work(self) -> bool:
+        return self.process is not None and self.ended_s is None and self.progress.is_ready
+
     def left_bytes(self) -> float:
         """What is planned and has not come; while requests wait there is always something."""
         waiting = self.progress.waiting * self.received_bytes / max(1, self.progress.answers)
         return max(self.data_bytes - self.received_bytes, 0.1 * waiting, 1.0)
+
+    def follow_plan(self, lasted_s: float, rate_bytes_per_s: float) -> float:
+        """The bound with which it will be where the plan wants it, given its rate from now on."""
+        if self.has_gone:
+            self.due_bytes += lasted_s * self.rate_bytes_per_s
+        self.rate_bytes_per_s = rate_bytes_per_s
+        most_bytes = _MOST_BEHIND_S * rate_bytes_per_s
+        behind_bytes = min(max(self.due_bytes - self.received_bytes, -most_bytes), most_bytes)
+        # What a server could not give is not asked of it for ever after.
+        self.due_bytes = self.received_bytes + behind_bytes
+        return max(0.5 * rate_bytes_per_s, rate_bytes_per_s + behind_bytes / _CATCH_UP_S) / AIM
 
     def tell(self, order: Order) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -63,19 +89,23 @@ class Crew:
         self,
         runs: list[SiteRun],
         course: Course,
+        *,
+        neighbours: Neighbours,
         seats: int,
         tell: Callable[[float, str], None],
         environment: Mapping[str, str],
     ) -> None:
         self._runs = runs
         self._course = course
-        self._seats = seats
+        self._neighbours = neighbours
+        self._free_rows = list(range(seats))
         self._tell = tell
         self._environment = environment
         self._watches: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._began = 0.0
         self._planned_s = 0.0
+        self._steered_s = 0.0
         self._is_draining = False
 
     def now_s(self) -> float:
@@ -112,28 +142,36 @@ class Crew:
 
     def _steer(self) -> None:
         """Give each crawler its rate of this moment, and let those go that are due."""
-        rates = self._course.rates(self.now_s())
-        for run in self._runs:
-            if run.process is None or run.ended_s is not None or not run.progress.is_ready:
-                continue
-            rate = rates.get(run.number, 0.0)
+        now_s = self.now_s()
+        lasted_s, self._steered_s = now_s - self._steered_s, now_s
+        planned = self._course.rates(now_s)
+        capacity = self._course.capacity(now_s)
+        self._neighbours.bound_bytes_per_s = capacity / AIM
+        at_work = [run for run in self._runs if run.is_at_work]
+        for run in at_work:
+            rate = planned.get(run.number, 0.0)
             if abs(rate - run.rate_bytes_per_s) > 0.001 * rate:
-                run.rate_bytes_per_s = rate
-                run.tell(Order(rate_bytes_per_s=rate))
-                self._tell(self.now_s(), f"{run.name}: {rate:.0f} B/s")
+                self._tell(now_s, f"{run.name}: {rate:.0f} B/s")
+        wanted = {run: run.follow_plan(lasted_s, planned.get(run.number, 0.0)) for run in at_work}
+        # Catching up may use what a pacer leaves of its bound, and no more.
+        part = min(1.0, capacity / AIM**2 / max(sum(wanted.values()), 1.0))
+        for run, rate in wanted.items():
+            if abs(part * rate - run.told_bytes_per_s) > _TOLD_AGAIN * part * rate:
+                run.told_bytes_per_s = part * rate
+                run.tell(Order(rate_bytes_per_s=part * rate))
             if rate > 0 and not run.has_gone:
                 run.has_gone = True
-                run.started_s = self.now_s() if run.started_s is None else run.started_s
+                run.started_s = now_s if run.started_s is None else run.started_s
                 run.tell(Order(go=True))
 
     async def _man_seats(self, now_s: float) -> None:
-        taken = sum(run.process is not None for run in self._runs)
         due = self._course.rates(now_s)
         waiting = [
             run for run in self._runs if run.process is None and run.ended_s is None and not self._is_draining
         ]
         waiting.sort(key=lambda run: run.number not in due)
-        for run in waiting[: max(0, self._seats - taken)]:
+        for run in waiting[: len(self._free_rows)]:
+            run.row = self._free_rows.pop(0)
             await self._start(run)
 
     async def _start(self, run: SiteRun) -> None:
@@ -150,9 +188,10 @@ class Crew:
                 env=self._environment,
             )
         run.has_gone = False
-        run.rate_bytes_per_s = run.task.rate_bytes_per_s
+        run.told_bytes_per_s = run.task.rate_bytes_per_s
         assert run.process.stdin is not None
-        run.process.stdin.write(msgspec.json.encode(run.task) + b"\n")
+        task = msgspec.structs.replace(run.task, row=run.row)
+        run.process.stdin.write(msgspec.json.encode(task) + b"\n")
         watch = asyncio.get_running_loop().create_task(self._watch(run))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -170,6 +209,8 @@ class Crew:
                 self._news.set()
         code = await process.wait()
         run.process = None
+        self._neighbours.forget(run.row)
+        self._free_rows.append(run.row)
         if run.ended_s is None and not self._is_draining:
             await self._restart(run, code)
         self._news.set()
@@ -195,6 +236,9 @@ class Crew:
         left = {run.number: run.left_bytes() for run in self._runs if run.ended_s is None}
         self._planned_s = self.now_s()
         self._course.go_on(self._planned_s, left)
+        if self._course.can_change:
+            for run in self._runs:
+                run.due_bytes = run.received_bytes
 
     def _look_at_plan(self) -> None:
         if not self._course.can_change or self.now_s() < self._planned_s + _PLAN_EVERY_S:

@@ -16,12 +16,12 @@ from scrapy.utils.project import data_path
 from scrapy.utils.ssl import _make_ssl_context
 
 from headway.crawl.bound import LinkBound
-from headway.fetch.pacer import Pacer
 from headway.model.page import Site
 from headway.policy.prediction import Prediction
 from headway.scrapy.exchange import Answered
 from headway.scrapy.fetcher import SpiderFetcher
 from headway.scrapy.memory import ServerMemory
+from headway.scrapy.neighbours import SpiderPacer
 from headway.scrapy.settings import LinkSettings, read_settings
 from headway.scrapy.sharing import Sharing
 from headway.scrapy.tally import Tally
@@ -38,7 +38,7 @@ class Link:
         self.settings: LinkSettings = read_settings(self.opened_at, crawler.settings)
         self.bound = LinkBound(self.settings.timetable)
         self.bound.look(self.opened_at)
-        self.pacer = Pacer(self.bound.capacity_bytes_per_s)
+        self.pacer = SpiderPacer(self.bound.capacity_bytes_per_s)
         self.tally = Tally()
         self.prediction = Prediction(_NEW_SERVER, self.settings.calendar)
         self.sharing = Sharing(self.settings, self.prediction)

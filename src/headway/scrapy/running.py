@@ -23,12 +23,15 @@ from headway.policy.allocation.problem import Objective, Problem
 from headway.scrapy.course import AIM, Course
 from headway.scrapy.crew import Crew, SiteRun
 from headway.scrapy.mastering import SiteTask, collect_urls, configure
+from headway.scrapy.neighbours import Neighbours
 from headway.scrapy.worker import WorkerTask
 from headway.store.reader import DATABASE
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant, Seconds
 
 RESULT = "scrapy.json"
+NEIGHBOURS = "link"
+"""While it runs: what all crawlers together have on their way."""
 BUILT_IN = "headway.scrapy.spider.SiteSpider"
 _HORIZON_S = Seconds(28 * 86_400.0)
 
@@ -103,10 +106,22 @@ class ScrapyRun:
                 log.flush()
                 tell(f"{now_s:8.1f} s  {text}")
 
-            self._crew = Crew(runs, course, self._crawlers or len(runs), note, self._environment())
+            seats = self._crawlers or len(runs)
+            neighbours = Neighbours(self._folder / NEIGHBOURS, crawlers=seats)
+            self._crew = Crew(
+                runs,
+                course,
+                neighbours=neighbours,
+                seats=seats,
+                tell=note,
+                environment=self._environment(),
+            )
             if self._is_interrupted:
                 self._crew.drain()
-            await self._crew.run()
+            try:
+                await self._crew.run()
+            finally:
+                (self._folder / NEIGHBOURS).unlink(missing_ok=True)
         return self._result(problem, course, runs)
 
     def drain(self) -> None:
@@ -166,11 +181,13 @@ class ScrapyRun:
                 "max_pages": wish.max_pages,
             }
         spider = table.spider or BUILT_IN
-        rate = course.rates(0.0).get(number, 1.0)
+        rate = course.rates(0.0).get(number, 1.0) / AIM
         return SiteRun(
             number,
             wish.site,
-            WorkerTask(spider, arguments, self._settings(name), rate),
+            WorkerTask(
+                spider, arguments, self._settings(name), rate, str((self._folder / NEIGHBOURS).absolute())
+            ),
             task.data_bytes,
             self._folder / "logs" / f"{name}.log",
         )

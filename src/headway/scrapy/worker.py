@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -18,9 +19,11 @@ from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.misc import load_object
 
 from headway.scrapy.link import link_of
+from headway.scrapy.neighbours import Neighbours
 from headway.units import BytesPerSecond
 
 _TELLS_EVERY_S = 0.25
+_SEAT = "HEADWAY_SEAT"
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
@@ -28,6 +31,9 @@ class WorkerTask(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     settings: dict[str, Any]
     rate_bytes_per_s: float
+    neighbours: str = ""
+    """The file of `neighbours.Neighbours`, and our row in it; none: nobody else is on the link."""
+    row: int = 0
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -55,6 +61,8 @@ class Control:
         self._unread = b""
         self._is_ready = False
         self._has_gone = False
+        if seat := crawler.settings.get(_SEAT):
+            self._link.pacer.sit_down(Neighbours(Path(seat[0])), seat[1])
         self._rate: BytesPerSecond | None = None
         """None: what the task said."""
         crawler.signals.connect(self.engine_started, signal=signals.engine_started)
@@ -126,6 +134,7 @@ def main() -> int:
         "ADDONS": {"headway.scrapy.Addon": 500, **task.settings.get("ADDONS", {})},
         "EXTENSIONS": {"headway.scrapy.worker.Control": 0, **task.settings.get("EXTENSIONS", {})},
         "HEADWAY_BANDWIDTH": f"{max(task.rate_bytes_per_s, 1.0):.0f} B/s",
+        _SEAT: (task.neighbours, task.row) if task.neighbours else None,
     }
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(load_object(task.spider))
