@@ -23,29 +23,16 @@ from headway.config.reading import Source, convert
 from headway.errors import UnitError
 from headway.fetch.proxy import parse_proxy
 from headway.squid.address import HelperSocket, Place, parse_place
-from headway.squid.lines import LOG_FORMAT
+from headway.squid.configuration import configuration
 from headway.squid.privacy import PRIVATE_PARAMETERS, PrivacyRules
 from headway.squid.settings import ProxySettings
 from headway.squid.spool import FOLDER
 from headway.squid.table import table_lines
+from headway.store.reader import DATABASE
 
 T = TypeVar("T")
 Written = TypeVar("Written", str, int)
 _SAY_EVERY_S = 10
-_CONFIGURATION = """\
-# With a helper (Squid 3.4 or later); whoever asks stays unnamed, and headway's own requests are left out:
-acl headway_itself browser ^headway
-url_rewrite_access deny headway_itself
-url_rewrite_access allow all
-url_rewrite_program {helper} {socket}
-url_rewrite_children 4 startup=1 idle=1 concurrency=200
-url_rewrite_extras "- - %>rm"
-url_rewrite_bypass on
-
-# Or with its log, and `--listen tcp:127.0.0.1:4801`:
-{log_format}
-access_log tcp://127.0.0.1:4801 logformat=headway on-error=drop
-"""
 
 
 @click.command("listen-squid")
@@ -92,13 +79,15 @@ def listen_squid_command(
     default = HelperSocket(run.absolute() / FOLDER / "helper.sock")
     places: list[Place] = [parse_place(text) for text in listen] or [default]
     if print_config:
-        click.echo(_configuration(next((each for each in places if isinstance(each, HelperSocket)), default)))
+        socket = next((each for each in places if isinstance(each, HelperSocket)), default)
+        program = shutil.which("headway-squid-helper") or "/usr/local/bin/headway-squid-helper"
+        scope = _job_of(run).scope if (run / DATABASE).exists() else None
+        click.echo(configuration(program, socket.path, scope))
         return 0
     if proxy is None:
         raise click.UsageError("say with --proxy which proxy the pages are fetched through")
     parse_proxy(proxy)
-    source = Source(f"the job in {run}")
-    job: Job = build_job(convert(job_tables(run), source), source)
+    job = _job_of(run)
     settings = ProxySettings(
         proxy,
         _read("--delay", checks.pause, delay),
@@ -120,6 +109,11 @@ def listen_squid_command(
             for line in table_lines(result):
                 console.print(line)
     return 0
+
+
+def _job_of(run: Path) -> Job:
+    source = Source(f"the job in {run}")
+    return build_job(convert(job_tables(run), source), source)
 
 
 def _read(option: str, parse: Callable[[Written], T], value: Written) -> T:
@@ -169,11 +163,3 @@ class _News:
         if line != self._last:
             self._last = line
             self._log.say("heard", line, msgspec.to_builtins(result))
-
-
-def _configuration(place: HelperSocket) -> str:
-    return _CONFIGURATION.format(
-        helper=shutil.which("headway-squid-helper") or "/usr/local/bin/headway-squid-helper",
-        socket=place.path,
-        log_format=LOG_FORMAT,
-    )

@@ -1,6 +1,8 @@
-"""The program that Squid starts as its URL rewriter: it rewrites nothing, and tells headway what is asked.
+"""The program that Squid asks about URLs: it says nothing to any of them, and tells headway what is asked.
 
     url_rewrite_program /path/to/headway-squid-helper /path/to/helper.sock
+
+It serves as a URL rewriter that rewrites nothing, and as an access rule that never applies.
 
 Squid waits for each answer, so answers come first and never wait for headway: announcements are datagrams,
 sent without blocking. Some are kept for later when they cannot be sent; those lost are counted, and headway
@@ -8,7 +10,10 @@ is told the number.
 Only the standard library is used, and little of it: Squid may start many of these.
 """
 
+from __future__ import annotations
+
 import errno
+import math
 import os
 import select
 import socket
@@ -23,6 +28,8 @@ MOST_KEPT = 10_000
 _COMPLAIN_EVERY_S = 60.0
 _READ_BYTES = 65_536
 _TRY_AGAIN_S = 0.05
+_GATHER_S = 0.02
+"""Announcements wait this long for others: one datagram for many costs a busy proxy's machine the least."""
 _SEND_BUFFER_BYTES = 4 * 1024 * 1024
 
 
@@ -38,8 +45,11 @@ def answer_to(channel: bytes) -> bytes:
 
 
 def announcement_of(request: bytes) -> bytes:
-    """`GET http://...` of `http://... 10.0.0.1/- - GET myip=...`: whoever asked stays unnamed."""
+    """`GET http://...` of `http://... 10.0.0.1/- - GET myip=...`, where whoever asked stays unnamed, or of
+    `GET http://... -` as an access rule has it."""
     fields = request.split(b" ", 4)
+    if fields[0].isupper() and fields[0].isalpha() and len(fields) > 1:
+        return fields[0] + b" " + fields[1]
     method = fields[3] if len(fields) > 3 else b"-"
     return method + b" " + fields[0]
 
@@ -67,16 +77,27 @@ class Announcer:
         self._told_lost = 0
         self.backlog: list[bytes] = []
         self._complained_at = -_COMPLAIN_EVERY_S
+        self._due_at = math.inf
 
     def announce(self, lines: list[bytes]) -> None:
+        """Take them in, and send what has waited long enough for others."""
         self.backlog += lines
-        self.flush()
+        now = time.monotonic()
+        if self._due_at == math.inf and lines:
+            self._due_at = now + _GATHER_S
+        if now >= self._due_at or len(self.backlog) > MOST_KEPT:
+            self.flush()
         if len(self.backlog) > MOST_KEPT:
             self.lost += len(self.backlog) - MOST_KEPT
             del self.backlog[:-MOST_KEPT]
 
+    def wait_s(self) -> float | None:
+        """How long nothing needs to be sent, unless more comes."""
+        return max(0.0, self._due_at - time.monotonic()) if self.backlog else None
+
     def flush(self) -> None:
         """Send what can be sent at once."""
+        self._due_at = math.inf
         while self.backlog:
             size = count = 0
             for line in self.backlog:
@@ -85,6 +106,7 @@ class Announcer:
                     break
                 count += 1
             if not self._send(self.backlog[:count]):
+                self._due_at = time.monotonic() + _TRY_AGAIN_S
                 break
             del self.backlog[:count]
 
@@ -122,7 +144,7 @@ def serve(announcer: Announcer, requests: int = 0, answers: int = 1) -> None:
     """Answer until Squid closes its end."""
     rest = b""
     while True:
-        is_ready, _, _ = select.select([requests], [], [], _TRY_AGAIN_S if announcer.backlog else None)
+        is_ready, _, _ = select.select([requests], [], [], announcer.wait_s())
         if not is_ready:
             announcer.flush()
             continue
