@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.errors import StoreError
 from headway.store.reader import RunReader
 from headway.testing.demoweb import QUICK, ServedProcess, design_web
 
@@ -97,9 +98,17 @@ def test_two_sites_in_time_with_feeds_of_every_kind(served, tmp_path) -> None:
         assert len(lines(out / f"{name}.jsonl")) == site["items"]
         assert pq.read_table(out / f"{name}.parquet").num_rows == site["items"]
         assert (out / f"{name}.csv").read_text().startswith("url,item")
-    # The master has put what the sitemaps list into the database.
+    # What became of each page is in the database, and what nobody asked for is accounted for.
     with RunReader(tmp_path / "run") as run:
-        assert run.totals().waiting > len(served.urls)
+        totals, pages = run.totals(), list(run.pages())
+    assert totals.waiting == 0
+    assert totals.done > len(served.urls)
+    assert any(page.detail == "the spider did not ask for it" for page in pages)
+    status = json.loads(headway("status", tmp_path / "run", "--json").stdout)
+    assert [site["verdict"] for site in status["sites"]] == ["met", "met"]
+    assert 0 < status["wire_bytes"] <= sum(site["wire_bytes"] for site in result["sites"])
+    assert status["bound_bytes_per_s"] == pytest.approx(2e6)
+    assert headway("report", tmp_path / "run").returncode == 0
 
 
 SPIDER = '''
@@ -167,6 +176,45 @@ def test_an_interrupt_lets_the_crawlers_finish_and_a_second_run_goes_on(served, 
     assert whole.returncode == 0
     (all_of_it,) = (tmp_path / "whole" / "items").iterdir()
     assert titles == {json.loads(line)["url"] for line in all_of_it.read_text().splitlines()}
+
+
+def pages_done(run_folder: Path) -> int:
+    try:
+        with RunReader(run_folder) as run:
+            return run.totals().done
+    except StoreError:  # there is nothing yet
+        return 0
+
+
+def test_a_master_that_is_killed_loses_nothing(served, tmp_path) -> None:
+    job = job_file(tmp_path, *(f'[[site]]\nurl = "{url}"\n{RULES}' for url in served.urls))
+    job.write_text(job.read_text().replace("2 MB/s", "60 KB/s"))
+    command = [sys.executable, "-m", "headway", "run-scrapy", str(job), "-o", str(tmp_path / "run"), "-q"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    feeds = tmp_path / "run" / "items"
+    until = time.monotonic() + 60
+    while pages_done(tmp_path / "run") < 5:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    job.write_text(job.read_text().replace("60 KB/s", "2 MB/s"))
+    again = headway("run-scrapy", job, "-o", tmp_path / "run", "--json", "-q")
+    assert again.returncode == 0, again.stderr
+    assert all(site["restarts"] == 0 for site in json.loads(again.stdout)["sites"])
+    whole = headway("run-scrapy", job, "-o", tmp_path / "whole", "--json", "-q")
+    assert whole.returncode == 0
+    for feed in feeds.iterdir():
+        found = lines(feed)
+        wanted = lines(tmp_path / "whole" / "items" / feed.name)
+        assert set(found) == set(wanted)
+        # Items of pages that were under way when it was killed may come twice.
+        assert len(found) <= len(wanted) + 60
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Course:
         self._policy = policy
         self._objective = objective
         self._seed = seed
-        self._problem = problem
+        self.problem = problem
         self.planned: Schedule = run_policy(policy, problem, objective, seed=seed)
         self._segments = dict(enumerate(self.planned.segments_by_site()))
 
@@ -45,7 +45,7 @@ class Course:
 
     def capacity(self, now_s: float) -> float:
         """What all sites together may be given now."""
-        return self._problem.capacity.at(now_s)
+        return self.problem.capacity.at(now_s)
 
     def next_change_s(self, now_s: float) -> float:
         """When the rates change next by themselves; infinity when they do not."""
@@ -63,15 +63,15 @@ class Course:
         if not self.can_change or not left_bytes:
             return
         chosen = np.array(list(left_bytes))
-        due_s = self._problem.deadline_s[chosen] - now_s
+        due_s = self.problem.deadline_s[chosen] - now_s
         problem = Problem.of(
             np.maximum(np.array(list(left_bytes.values())), 1.0),
-            self._problem.capacity.seen_from(now_s),
+            self.problem.capacity.seen_from(now_s),
             # What is late already is wanted as soon as may be.
             deadline_s=np.where(due_s > 0, due_s, _EXACT_S),
-            cap_bytes_per_s=self._problem.cap_bytes_per_s[chosen],
-            weight=self._problem.weight[chosen],
-            crawlers=self._problem.crawlers,
+            cap_bytes_per_s=self.problem.cap_bytes_per_s[chosen],
+            weight=self.problem.weight[chosen],
+            crawlers=self.problem.crawlers,
         )
         schedule = run_policy(self._policy, problem, self._objective, seed=self._seed)
         self._segments = {

@@ -6,14 +6,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
+from headway.model.page import Site
 from headway.scrapy.course import AIM, Course
+from headway.scrapy.ledger import Ledger
 from headway.scrapy.neighbours import Neighbours
 from headway.scrapy.worker import Order, Progress, WorkerTask
+from headway.store.course import SiteCourse
+from headway.units import Instant
 
 _MOST_RESTARTS = 3
 _RESTART_AFTER_S = 2.0
@@ -78,6 +83,15 @@ class SiteRun:
         self.due_bytes = self.received_bytes + behind_bytes
         return max(0.5 * rate_bytes_per_s, rate_bytes_per_s + behind_bytes / _CATCH_UP_S) / AIM
 
+    def course(self) -> SiteCourse:
+        """How it stands, for those who look on."""
+        left_bytes, rate = self.left_bytes(), self.rate_bytes_per_s
+        now = time.time()
+        end_at = now + left_bytes / rate if rate else None
+        return SiteCourse(
+            Site(self.name), now, self.received_bytes, self.progress.waiting, left_bytes, rate, end_at, end_at
+        )
+
     def tell(self, order: Order) -> None:
         if self.process is not None and self.process.stdin is not None:
             with contextlib.suppress(ConnectionError):
@@ -88,16 +102,19 @@ class Crew:
     def __init__(
         self,
         runs: list[SiteRun],
-        course: Course,
+        plan: Callable[[], Course],
         *,
         neighbours: Neighbours,
+        ledger: Ledger,
         seats: int,
         tell: Callable[[float, str], None],
         environment: Mapping[str, str],
     ) -> None:
         self._runs = runs
-        self._course = course
+        self._plan = plan
+        self.course = plan()
         self._neighbours = neighbours
+        self._ledger = ledger
         self._free_rows = list(range(seats))
         self._tell = tell
         self._environment = environment
@@ -120,10 +137,12 @@ class Crew:
             await self._man_seats(0.0)
             await self._until_ready()
             self._began = asyncio.get_running_loop().time()
+            self.course = self._plan()
             while any(run.ended_s is None for run in self._runs) and not self._has_drained():
                 self._steer()
+                self._ledger.look(run.course() for run in self._runs if run.is_at_work)
                 self._news.clear()
-                pause_s = min(_LOOK_EVERY_S, self._course.next_change_s(self.now_s()) - self.now_s())
+                pause_s = min(_LOOK_EVERY_S, self.course.next_change_s(self.now_s()) - self.now_s())
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), max(0.01, pause_s))
                 await self._man_seats(self.now_s())
@@ -144,8 +163,8 @@ class Crew:
         """Give each crawler its rate of this moment, and let those go that are due."""
         now_s = self.now_s()
         lasted_s, self._steered_s = now_s - self._steered_s, now_s
-        planned = self._course.rates(now_s)
-        capacity = self._course.capacity(now_s)
+        planned = self.course.rates(now_s)
+        capacity = self.course.capacity(now_s)
         self._neighbours.bound_bytes_per_s = capacity / AIM
         at_work = [run for run in self._runs if run.is_at_work]
         for run in at_work:
@@ -165,7 +184,7 @@ class Crew:
                 run.tell(Order(go=True))
 
     async def _man_seats(self, now_s: float) -> None:
-        due = self._course.rates(now_s)
+        due = self.course.rates(now_s)
         waiting = [
             run for run in self._runs if run.process is None and run.ended_s is None and not self._is_draining
         ]
@@ -188,7 +207,7 @@ class Crew:
                 env=self._environment,
             )
         run.has_gone = False
-        run.told_bytes_per_s = run.task.rate_bytes_per_s
+        run.told_bytes_per_s = 0.0
         assert run.process.stdin is not None
         task = msgspec.structs.replace(run.task, row=run.row)
         run.process.stdin.write(msgspec.json.encode(task) + b"\n")
@@ -203,12 +222,14 @@ class Crew:
         async for line in process.stdout:
             with contextlib.suppress(msgspec.DecodeError):  # a spider may print
                 run.progress = msgspec.json.decode(line, type=Progress)
+                self._ledger.note(run.progress.news)
             if run.progress.finish_reason == "finished" and run.ended_s is None:
                 self._end(run)
             if run.progress.finish_reason is not None or not run.has_gone:
                 self._news.set()
         code = await process.wait()
         run.process = None
+        self._ledger.look(())
         self._neighbours.forget(run.row)
         self._free_rows.append(run.row)
         if run.ended_s is None and not self._is_draining:
@@ -217,6 +238,8 @@ class Crew:
 
     def _end(self, run: SiteRun) -> None:
         run.ended_s = self.now_s()
+        if not run.is_given_up:
+            self._ledger.end(Instant(time.time()), Site(run.name))
         self._tell(run.ended_s, f"{run.name}: done, {run.received_bytes} bytes")
         self._plan_again()
 
@@ -235,13 +258,13 @@ class Crew:
     def _plan_again(self) -> None:
         left = {run.number: run.left_bytes() for run in self._runs if run.ended_s is None}
         self._planned_s = self.now_s()
-        self._course.go_on(self._planned_s, left)
-        if self._course.can_change:
+        self.course.go_on(self._planned_s, left)
+        if self.course.can_change:
             for run in self._runs:
                 run.due_bytes = run.received_bytes
 
     def _look_at_plan(self) -> None:
-        if not self._course.can_change or self.now_s() < self._planned_s + _PLAN_EVERY_S:
+        if not self.course.can_change or self.now_s() < self._planned_s + _PLAN_EVERY_S:
             return
         if any(run.ended_s is None and run.received_bytes > _OFF_BY * run.data_bytes for run in self._runs):
             self._plan_again()

@@ -13,6 +13,8 @@ from headway.fetch.reader import ResponseReader
 from headway.fetch.target import Origin, TargetError, parse_target
 from headway.model.outcome import Kind
 from headway.model.page import Site
+from headway.ports import Response
+from headway.units import Instant, Seconds
 
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 _ASKED_AGAIN = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
@@ -48,6 +50,25 @@ class Answered(msgspec.Struct, frozen=True):
     held_s: float = 0.0
     peer: str = ""
     tls: ssl.SSLObject | None = None
+
+
+def response_of(now: Instant, url: str, answered: Answered) -> Response:
+    """As headway's own crawl would have it; the content is still coded as it came."""
+    reply = answered.reader.reply
+    return Response(
+        answered.kind,
+        url,
+        Instant(now - answered.duration_s),
+        Seconds(answered.duration_s),
+        0 if reply is None else reply.status,
+        () if reply is None else tuple((name.lower(), value) for name, value in reply.headers),
+        body=b"" if reply is None else answered.reader.payload(),
+        wire_bytes=answered.wire_bytes,
+        waited_s=Seconds(answered.waited_s),
+        held_s=Seconds(answered.held_s),
+        peer=answered.peer,
+        detail=answered.detail,
+    )
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -92,6 +92,8 @@ class HeadwayDownloadHandler(BaseDownloadHandler):
         )
         answered = await self._link.fetcher.fetch(self._asked(request), _reader_maker(request, hearing))
         self._link.answered(site, answered)
+        if self._link.listener is not None:
+            self._link.listener(request, answered)
         if hearing.headed_at is not None:
             latency_s = hearing.headed_at - hearing.began_at - answered.waited_s
             request.meta["download_latency"] = max(0.0, latency_s)

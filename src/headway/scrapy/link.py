@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.project import data_path
@@ -45,6 +47,8 @@ class Link:
         self.waited_s = 0.0
         """Of all requests together, how long they waited for their turn on the link."""
         self.held_s = 0.0
+        self.listener: Callable[[Request, Answered], None] | None = None
+        """Who wants to hear of every answer."""
         self._memory = ServerMemory(Path(data_path(self.settings.folder)))
         self.prediction.restore(self._memory.load())
         self._context = _tls_context(crawler.settings)

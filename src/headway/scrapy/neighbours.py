@@ -59,6 +59,13 @@ class Neighbours:
         """Whoever had the row is gone, and nothing more comes for it."""
         self._rows[row] = 0.0
 
+    def arrived_bytes(self, from_slot: int, to_slot: int) -> float:
+        """Of all, in the slots from the one to the other, which is not among them; a second back at most."""
+        at = self._rows[:, _AT].astype(np.int64)[:, None]
+        slots = at - (at - _INDEX) % _SLOTS
+        wanted = (slots >= from_slot) & (slots < to_slot)
+        return float(self._rows[:, _RINGS : _RINGS + _SLOTS][wanted].sum())
+
     def fullest_second(self, slot: int, arrives_in: int) -> tuple[float, float]:
         """The most bytes of any second that bytes in that slot would be part of, and what is late."""
         rows = self._rows[self._rows[:, _AT] > slot - _AHEAD]

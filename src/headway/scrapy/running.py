@@ -17,11 +17,13 @@ import msgspec
 from headway.config.job import Job
 from headway.errors import JobError
 from headway.fetch.http import HttpFetcher
+from headway.model.page import Site
 from headway.policy.allocation.capacity import Timetable
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
 from headway.scrapy.course import AIM, Course
 from headway.scrapy.crew import Crew, SiteRun
+from headway.scrapy.ledger import Ledger
 from headway.scrapy.mastering import SiteTask, collect_urls, configure
 from headway.scrapy.neighbours import Neighbours
 from headway.scrapy.worker import WorkerTask
@@ -92,13 +94,31 @@ class ScrapyRun:
         store = SqliteStore(self._folder / DATABASE)
         try:
             tasks = configure(started_at, self._job, collected, self._measured_bytes(), store)
-        finally:
+        except BaseException:
             store.close()
+            raise
         found = sum(map(len, collected.values()))
         tell(f"master: {found} URLs in sitemaps of {len(tasks)} sites")
-        problem = self._problem(Instant(time.time()), tasks)
-        course = Course(self._policy, Objective(self._job.file.crawl.objective), problem)
-        runs = [self._site_run(number, task, course) for number, task in enumerate(tasks)]
+        runs = [self._site_run(number, task) for number, task in enumerate(tasks)]
+
+        def plan() -> Course:
+            problem = self._problem(Instant(time.time()), tasks)
+            return Course(self._policy, Objective(self._job.file.crawl.objective), problem)
+
+        course = await self._crawl(runs, plan, store, tell)
+        return self._result(course, runs)
+
+    async def _crawl(
+        self,
+        runs: list[SiteRun],
+        plan: Callable[[], Course],
+        store: SqliteStore,
+        tell: Callable[[str], None],
+    ) -> Course:
+        seats = self._crawlers or len(runs)
+        neighbours = Neighbours(self._folder / NEIGHBOURS, crawlers=seats)
+        ledger = Ledger(store, neighbours)
+        ledger.begin(Instant(time.time()), [Site(run.name) for run in runs])
         with (self._folder / "scrapy.jsonl").open("a", encoding="utf-8") as log:
 
             def note(now_s: float, text: str) -> None:
@@ -106,12 +126,11 @@ class ScrapyRun:
                 log.flush()
                 tell(f"{now_s:8.1f} s  {text}")
 
-            seats = self._crawlers or len(runs)
-            neighbours = Neighbours(self._folder / NEIGHBOURS, crawlers=seats)
             self._crew = Crew(
                 runs,
-                course,
+                plan,
                 neighbours=neighbours,
+                ledger=ledger,
                 seats=seats,
                 tell=note,
                 environment=self._environment(),
@@ -121,8 +140,9 @@ class ScrapyRun:
             try:
                 await self._crew.run()
             finally:
+                ledger.close()
                 (self._folder / NEIGHBOURS).unlink(missing_ok=True)
-        return self._result(problem, course, runs)
+        return self._crew.course
 
     def drain(self) -> None:
         """Let every crawler finish what it has under way, and keep the rest for the next time."""
@@ -167,7 +187,7 @@ class ScrapyRun:
             crawlers=self._crawlers,
         )
 
-    def _site_run(self, number: int, task: SiteTask, course: Course) -> SiteRun:
+    def _site_run(self, number: int, task: SiteTask) -> SiteRun:
         wish, table = task.wish, self._job.file.site[number]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", wish.site.partition("://")[2])
         arguments: dict[str, Any] = dict(table.arguments)
@@ -181,13 +201,10 @@ class ScrapyRun:
                 "max_pages": wish.max_pages,
             }
         spider = table.spider or BUILT_IN
-        rate = course.rates(0.0).get(number, 1.0) / AIM
         return SiteRun(
             number,
             wish.site,
-            WorkerTask(
-                spider, arguments, self._settings(name), rate, str((self._folder / NEIGHBOURS).absolute())
-            ),
+            WorkerTask(spider, arguments, self._settings(name), str((self._folder / NEIGHBOURS).absolute())),
             task.data_bytes,
             self._folder / "logs" / f"{name}.log",
         )
@@ -235,10 +252,10 @@ class ScrapyRun:
             environment["SSL_CERT_FILE"] = str(Path(crawl.ca_file).absolute())
         return environment
 
-    def _result(self, problem: Problem, course: Course, runs: list[SiteRun]) -> RunResult:
+    def _result(self, course: Course, runs: list[SiteRun]) -> RunResult:
         sites = []
         for run, end_s, due_s in zip(
-            runs, course.planned.end_s.tolist(), problem.deadline_s.tolist(), strict=True
+            runs, course.planned.end_s.tolist(), course.problem.deadline_s.tolist(), strict=True
         ):
             is_done = run.ended_s is not None and not run.is_given_up
             sites.append(

@@ -7,32 +7,38 @@ to end. On standard output it tells once a moment how far it has come. Scrapy's 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.misc import load_object
 
+from headway.live.classify import outcome_of
+from headway.model.outcome import Outcome
+from headway.scrapy.exchange import Answered, response_of
 from headway.scrapy.link import link_of
 from headway.scrapy.neighbours import Neighbours
-from headway.units import BytesPerSecond
+from headway.units import BytesPerSecond, Instant
 
 _TELLS_EVERY_S = 0.25
 _SEAT = "HEADWAY_SEAT"
+_MOST_NEWS = 200
+"""In one line."""
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
     spider: str
     arguments: dict[str, Any]
     settings: dict[str, Any]
-    rate_bytes_per_s: float
-    neighbours: str = ""
-    """The file of `neighbours.Neighbours`, and our row in it; none: nobody else is on the link."""
+    neighbours: str
+    """The file of `neighbours.Neighbours`, and our row in it."""
     row: int = 0
 
 
@@ -42,6 +48,15 @@ class Order(msgspec.Struct, frozen=True):
     end: bool = False
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What became of one request."""
+
+    url: str
+    depth: int
+    at: Instant
+    outcome: Outcome
+
+
 class Progress(msgspec.Struct, frozen=True):
     is_ready: bool
     wire_bytes: int
@@ -49,6 +64,8 @@ class Progress(msgspec.Struct, frozen=True):
     waiting: int
     items: int
     finish_reason: str | None = None
+    news: tuple[Answer, ...] = ()
+    """Answers since the last time."""
 
 
 class Control:
@@ -59,12 +76,13 @@ class Control:
         self._link = link_of(crawler)
         self._loop = create_looping_call(self._tell)
         self._unread = b""
+        self._news: list[Answer] = []
         self._is_ready = False
         self._has_gone = False
-        if seat := crawler.settings.get(_SEAT):
-            self._link.pacer.sit_down(Neighbours(Path(seat[0])), seat[1])
-        self._rate: BytesPerSecond | None = None
-        """None: what the task said."""
+        self._link.listener = self._note
+        path, row = crawler.settings[_SEAT]
+        self._link.pacer.sit_down(Neighbours(Path(path)), row)
+        self._rate = BytesPerSecond(0.0)
         crawler.signals.connect(self.engine_started, signal=signals.engine_started)
         crawler.signals.connect(self.spider_closed, signal=signals.spider_closed)
 
@@ -88,10 +106,9 @@ class Control:
 
     def _hear(self) -> None:
         heard = os.read(sys.stdin.fileno(), 65536)
-        if not heard:  # the master is gone
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            self._end()
-            return
+        if not heard:
+            # The master was killed, and whoever takes its place must find the job free. The book has it all.
+            os._exit(1)
         *lines, self._unread = (self._unread + heard).split(b"\n")
         for line in lines:
             self._obey(msgspec.json.decode(line, type=Order))
@@ -109,7 +126,19 @@ class Control:
         engine: Any = self._crawler.engine
         self._ending = asyncio.ensure_future(engine.close_spider_async(reason="told_to_end"))
 
+    def _note(self, request: Request, answered: Answered) -> None:
+        now = Instant(time.time())
+        outcome = outcome_of(now, response_of(now, request.url, answered), None, is_known=False)
+        self._news.append(Answer(request.url, int(request.meta.get("depth", 0)), now, outcome))
+
     def _tell(self, finish_reason: str | None = None) -> None:
+        while len(self._news) > _MOST_NEWS:
+            self._say(None, self._news[:_MOST_NEWS])
+            del self._news[:_MOST_NEWS]
+        self._say(finish_reason, self._news)
+        self._news = []
+
+    def _say(self, finish_reason: str | None, news: list[Answer]) -> None:
         tallies = list(self._link.tally)
         stats: Any = self._crawler.stats
         progress = Progress(
@@ -119,11 +148,10 @@ class Control:
             sum(tally.waiting + tally.in_flight for tally in tallies),
             int(stats.get_value("item_scraped_count", 0)),
             finish_reason,
+            tuple(news),
         )
-        try:
+        with contextlib.suppress(BrokenPipeError):  # standard input tells as well that the master is gone
             os.write(sys.stdout.fileno(), msgspec.json.encode(progress) + b"\n")
-        except BrokenPipeError:
-            self._end()
 
 
 def main() -> int:
@@ -133,8 +161,8 @@ def main() -> int:
         **task.settings,
         "ADDONS": {"headway.scrapy.Addon": 500, **task.settings.get("ADDONS", {})},
         "EXTENSIONS": {"headway.scrapy.worker.Control": 0, **task.settings.get("EXTENSIONS", {})},
-        "HEADWAY_BANDWIDTH": f"{max(task.rate_bytes_per_s, 1.0):.0f} B/s",
-        _SEAT: (task.neighbours, task.row) if task.neighbours else None,
+        "HEADWAY_BANDWIDTH": "1 B/s",  # until the master names a rate
+        _SEAT: (task.neighbours, task.row),
     }
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(load_object(task.spider))
