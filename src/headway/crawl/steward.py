@@ -245,7 +245,8 @@ class Steward:
         evidence = _evidence(book, room)
         # A page under way is worth a page's bytes, even when none waits behind it.
         left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
-        cap = self._cap(now, book, page_bytes(evidence), self._most_bytes_per_s)
+        # A link that is shut for the moment says nothing of the site.
+        cap = self._cap(now, book, page_bytes(evidence), self._most_bytes_per_s or UNBOUNDED)
         demand = SiteDemand(book.site, left, book.task.deadline_at, cap, book.task.weight)
         self._known[book.site] = (stamp, demand)
         return demand
