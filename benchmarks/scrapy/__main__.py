@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scrapy {bound,deadlines,overhead,contracts}`"""
+"""`python -m benchmarks.scrapy {bound,deadlines,overhead,contracts}`; with --write into README.md as well."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 from benchmarks.bandwidth.settings import FAST, MIXED
+from benchmarks.notes import write_part
 from benchmarks.scrapy import contracts, deadlines, overhead
 from benchmarks.scrapy.drive import Wired
 from experiments.lab import run, why_not
@@ -21,50 +22,71 @@ MOST_OVER = 0.05
 MOST_OFF = 0.05
 
 
-def bound(seconds: float) -> bool:
+README = Path(__file__).parent / "README.md"
+
+
+class Page:
+    """Prints a table as it grows, and keeps it for README.md."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def row(self, *cells: str) -> None:
+        self.say("| " + " | ".join(cells) + " |")
+
+    def head(self, *cells: str) -> None:
+        self.row(*cells)
+        self.say("|" + "---|" * len(cells))
+
+    def say(self, line: str = "") -> None:
+        print(line, flush=True)
+        self.lines.append(line)
+
+    def write(self, name: str) -> None:
+        write_part(README, name, "\n".join(self.lines))
+
+
+def bound(seconds: float, page: Page) -> bool:
     """A spider that always wants more, under three bounds: what the wire carried."""
-    print(f"{'bound':10} {'use':>6} {'worst second':>13} {'any second':>11}")
+    page.head("bound", "use of it", "highest second", "any second", "at most +5%")
     good = True
-    for text, rate, page, links in BOUNDS:
+    for text, rate, page_bytes, links in BOUNDS:
         settings = {"ADDONS": {"headway.scrapy.Addon": 500}, "HEADWAY_BANDWIDTH": text}
-        argument = {"seconds": seconds, "page_bytes": page, "settings": settings}
+        argument = {"seconds": seconds, "page_bytes": page_bytes, "settings": settings}
         result = run("benchmarks.scrapy.drive:endless", links, argument, timeout_s=seconds + 60)
         wired = msgspec.convert(result, Wired)
         over = max(wired.samples) / rate - 1
         good = good and over <= MOST_OVER
         anywhere = wired.worst_window_bytes_per_s / rate - 1
-        print(
-            f"{text:10} {wired.mean_bytes_per_s / rate:6.3f} {over:+13.1%}"
-            f" {anywhere:+11.1%}  {'met' if over <= MOST_OVER else 'MISSED'}",
-            flush=True,
-        )
+        verdict = "met" if over <= MOST_OVER else "MISSED"
+        page.row(text, f"{wired.mean_bytes_per_s / rate:.3f}", f"{over:+.1%}", f"{anywhere:+.1%}", verdict)
     return good
 
 
-def six(scale: float, policies: list[str]) -> bool:
+def six(scale: float, policy: str, page: Page) -> bool:
     """zhu2020's six sites; planned and measured ends, and the worst second of the link."""
-    good = True
-    xi = 1.0
-    if set(policies) - {"plain"}:
-        xi = deadlines.learn_xi()
-        print(f"xi {xi:.3f}, learnt in a short crawl of the same sites")
-    for policy in policies:
-        measured = deadlines.measure(policy, scale, xi)
-        print(f"{measured.policy}")
-        print(f"  {'site':10} {'deadline':>9} {'planned':>9} {'took':>9} {'off by':>8} {'data':>7}")
-        for site in measured.sites:
-            planned = "" if site.planned_s is None else f"{site.planned_s:.1f} s"
-            off = None if site.planned_s is None or site.took_s is None else site.took_s / site.planned_s - 1
-            is_late = site.took_s is None or site.took_s > site.deadline_s
-            good = good and (off is None or abs(off) <= MOST_OFF)
-            data = "" if site.data_off is None else f"{site.data_off:+.1%}"
-            print(
-                f"  {site.name:10} {site.deadline_s:7.1f} s {planned:>9} {site.took_s or 0:7.1f} s"
-                f" {'' if off is None else f'{off:+.1%}':>8} {data:>7}  {'MISSED' if is_late else 'in time'}"
-            )
-        worst = max(measured.samples) / deadlines.BOUND_BYTES_PER_S - 1
-        good = good and (policy == "plain" or worst <= MOST_OVER)
-        print(f"  worst second of the link {worst:+.1%} of the bound", flush=True)
+    xi = 1.0 if policy == "plain" else deadlines.learn_xi()
+    measured = deadlines.measure(policy, scale, xi)
+    worst = max(measured.samples) / deadlines.BOUND_BYTES_PER_S - 1
+    good = policy == "plain" or worst <= MOST_OVER
+    page.say(f"**{measured.policy}**: highest second of the link {worst:+.1%} of the bound.")
+    page.say()
+    page.head("site", "deadline", "planned", "took", "off by", "")
+    for site in measured.sites:
+        planned, off = "", None
+        if site.planned_s is not None and site.took_s is not None:
+            planned, off = f"{site.planned_s:.1f} s", site.took_s / site.planned_s - 1
+        good = good and (off is None or abs(off) <= MOST_OFF)
+        took = "" if site.took_s is None else f"{site.took_s:.1f} s"
+        verdict = "in time" if site.took_s is not None and site.took_s <= site.deadline_s else "LATE"
+        page.row(
+            site.name,
+            f"{site.deadline_s:.1f} s",
+            planned,
+            took,
+            "" if off is None else f"{off:+.1%}",
+            verdict,
+        )
     return good
 
 
@@ -81,18 +103,27 @@ def main() -> int:
     costs.add_argument("--rounds", type=int, default=5)
     source = commands.add_parser("contracts", help="Scrapy's own tests of download handlers, on ours.")
     source.add_argument("folder", type=Path)
+    for each in (bounds, planned, costs, source):
+        each.add_argument("--write", action="store_true", help="into README.md")
     options = parser.parse_args()
     if options.command in {"bound", "deadlines"} and (reason := why_not()) is not None:
         print(f"On loopback, without round-trip times and links: {reason}")
-    match options.command:
+    page, name, good = Page(), str(options.command), True
+    match name:
         case "bound":
-            good = bound(options.seconds)
+            good = bound(options.seconds, page)
         case "deadlines":
-            good = six(options.scale, options.policy or [*deadlines.POLICIES, "plain"])
+            for policy in options.policy or [*deadlines.POLICIES, "plain"]:
+                page, name = Page(), f"deadlines {policy}"
+                good = six(options.scale, policy, page) and good
+                if options.write:
+                    page.write(name)
         case "overhead":
-            good = overhead.report(options.pages, options.rounds)
+            good = overhead.report(options.pages, options.rounds, page.say)
         case _:
-            return contracts.run(options.folder)
+            good = contracts.report(options.folder, page.say)
+    if options.write and options.command != "deadlines":
+        page.write(name)
     return 0 if good else 1
 
 

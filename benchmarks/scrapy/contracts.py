@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,10 +34,10 @@ class Ours:
 """
 
 
-def run(folder: Path) -> int:
+def report(folder: Path, say: Callable[[str], None]) -> bool:
     if not (folder / "tests" / "utils" / "bases" / "download_handlers_http.py").exists():
-        print(f"{folder} is not the source of Scrapy {version('scrapy')}, with its tests")
-        return 2
+        say(f"{folder} is not the source of Scrapy {version('scrapy')}, with its tests")
+        return False
     classes = [f"class Test{base}(Ours, bases.Test{base}Base): pass" for base in _BASES]
     classes.append("class TestHttpsWithCrawler(TestHttpWithCrawler): is_secure = True")
     (folder / "tests" / _NAME).write_text(_HEAD + "\n".join(classes) + "\n")
@@ -54,4 +55,7 @@ def run(folder: Path) -> int:
     # Twisted's own way to check certificates is not ours; Scrapy leaves the test out for its other handlers.
     command += ["--deselect", f"tests/{_NAME}::TestHttps::test_verify_certs_deprecated"]
     command += ["-W", "ignore::pytest.PytestRemovedIn10Warning"]
-    return subprocess.run(command, cwd=folder, check=False).returncode
+    done = subprocess.run(command, cwd=folder, check=False, stdout=subprocess.PIPE, text=True)
+    print(done.stdout)
+    say(f"Scrapy {version('scrapy')}: {done.stdout.strip().splitlines()[-1].strip('= ')}")
+    return done.returncode == 0
