@@ -1,27 +1,44 @@
-"""`python -m benchmarks.squid [--short]`: about three minutes."""
+"""`python -m benchmarks.squid [--short]`: about six minutes."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 
 from benchmarks.squid import announcing, freshness, proxying
 
 from headway.testing.squid import find_squid
 
 
+def _print_proxying(rounds: int, kinds: set[str]) -> None:
+    loads = tuple(load for load in proxying.LOADS if load.kind in kinds)
+    for load, found in proxying.measure(rounds, loads).items():
+        print(
+            f"\n{load.name}; {rounds} rounds of {load.seconds:g} s\n\n"
+            "| Squid with | requests/s | ratio | quartiles | Squid's CPU, us a request | ms, median | 99% |\n"
+            "|---|---|---|---|---|---|---|"
+        )
+        for name, row in found.items():
+            middle, low, high = proxying.ratio(found, name)
+            each, squid_us, median_ms, p99_ms = (
+                statistics.median(values)
+                for values in (row.requests_per_s, row.squid_us, row.median_ms, row.p99_ms)
+            )
+            print(
+                f"| {name} | {each:.0f} | {middle:.3f} | {low:.3f}-{high:.3f} | {squid_us:.0f} | "
+                f"{median_ms:.2f} | {p99_ms:.2f} |"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.squid", description=__doc__)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", choices=["proxying", "announcing", "freshness"])
+    parser.add_argument("--load", choices=["browsing", "hits"], help="of the requests through Squid")
     options = parser.parse_args()
     if options.only in {None, "proxying"} and find_squid() is not None:
-        print("| Squid with | requests/s | ratio | ms at 300/s, median | 99% |\n|---|---|---|---|---|")
-        for name, row in proxying.measure(1.0, 3 if options.short else 9).items():
-            print(
-                f"| {name} | {row['requests_per_s']:.0f} | {row['ratio']:.3f} | "
-                f"{row['median_ms_at_300']:.2f} | {row['p99_ms_at_300']:.2f} |"
-            )
+        _print_proxying(3 if options.short else 9, {options.load} if options.load else {"browsing", "hits"})
     if options.only in {None, "announcing"}:
         print(asyncio.run(announcing.measure(20_000 if options.short else 200_000)))
     if options.only in {None, "freshness"}:

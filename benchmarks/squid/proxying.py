@@ -1,4 +1,6 @@
-"""Requests a second through Squid without a helper, with ours, and with its log sent to us, side by side."""
+"""Requests a second through Squid with nothing, with our helper asked in two ways, and with its log sent to
+us. The ways take turns in short rounds, each beginning with another, and each round's ratio is to that
+round's Squid with nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +10,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+import msgspec
 
 from headway.app.clock import WallClock
 from headway.policy.scope import Scope
 from headway.squid.address import HelperSocket, Place, UdpPort
+from headway.squid.configuration import asked_each_time, asked_once_an_hour
 from headway.squid.intake import Intake
 from headway.squid.lines import LOG_FORMAT
 from headway.squid.listener import Listener
@@ -25,79 +28,61 @@ from headway.squid.tally import Tally
 from headway.testing.squid import SquidProcess, free_port, helper_command
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = 200
-CONNECTIONS = 8
-HELPER = """
-url_rewrite_children 1 startup=1 idle=1 concurrency=200
-url_rewrite_bypass on
-url_rewrite_extras "- - %>rm"
-access_log none
-"""
+NOTHING = "nothing"
 LEAST = "/usr/lib/squid/url_fake_rewrite"
 """Squid's own helper in C, which does nothing: what asking a helper costs at the least."""
+_ORIGIN = [sys.executable, "-m", "benchmarks.squid.origin"]
 
 
-class _Pages(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = b"x" * 12_000
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Cache-Control", "max-age=86400")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def handle(self) -> None:
-        with suppress(ConnectionError):  # a Squid that is stopped
-            super().handle()
-
-    def log_message(self, *_: object) -> None: ...
+class Load(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    connections: int
+    seconds: float
+    rate: float = 0.0
 
 
-@contextmanager
-def origin() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://a.test:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+LOADS = (
+    Load("300 users browsing", "browsing", 300, 2.5),
+    Load("hits as fast as it goes, 64 connections", "hits", 64, 0.7),
+    Load("hits as fast as it goes, 8 connections", "hits", 8, 0.7),
+    Load("hits, 300 a second", "hits", 8, 1.0, 300.0),
+)
+
+
+class Found(msgspec.Struct):
+    requests_per_s: list[float] = msgspec.field(default_factory=list)
+    squid_us: list[float] = msgspec.field(default_factory=list)
+    median_ms: list[float] = msgspec.field(default_factory=list)
+    p99_ms: list[float] = msgspec.field(default_factory=list)
 
 
 @contextmanager
-def listener(folder: Path, places: list[Place]) -> Iterator[None]:
-    """In a process of its own, as it would be."""
-    command = [sys.executable, "-m", "benchmarks.squid.proxying", str(folder)]
-    command += [
-        str(place.path) if isinstance(place, HelperSocket) else f"udp:{place.port}" for place in places
-    ]  # type: ignore[union-attr]
+def _process(command: list[str]) -> Iterator[str]:
+    """One that says a word when it is ready, and ends when its input does."""
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            child.stdout.readline()
-            yield
+            yield child.stdout.readline().decode().strip()
         finally:
             child.stdin.close()
 
 
-def measure(seconds: float, rounds: int) -> dict[str, dict[str, float]]:
-    """Each way's median over the rounds, and its ratio to the way without any listening."""
+def measure(rounds: int, loads: tuple[Load, ...] = LOADS) -> dict[Load, dict[str, Found]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.chmod(0o755)
-        url = stack.enter_context(origin())
+        url = stack.enter_context(_process(_ORIGIN))
         sock, udp = folder / "helper.sock", free_port()
-        stack.enter_context(listener(folder / "run", [HelperSocket(sock), UdpPort("127.0.0.1", udp)]))
+        ours = [sys.executable, "-m", "benchmarks.squid.proxying", str(folder / "run"), str(sock), str(udp)]
+        stack.enter_context(_process(ours))
+        helper = helper_command(folder / "h", str(sock))
         ways = {
-            "nothing": "access_log none\n",
-            "our helper": f"url_rewrite_program {helper_command(folder / 'h', str(sock))}{HELPER}",
-            "Squid's own helper": f"url_rewrite_program {LEAST}{HELPER}",
+            NOTHING: "access_log none\n",
+            "our helper, asked once an hour": f"{asked_once_an_hour(helper)}access_log none\n",
+            "our helper, asked each time": f"{asked_each_time(helper)}access_log none\n",
+            "Squid's own helper, asked each time": f"{asked_each_time(LEAST)}access_log none\n",
             "its log over udp": f"{LOG_FORMAT}\naccess_log udp://127.0.0.1:{udp} logformat=headway\n",
         }
         squids = {
@@ -105,34 +90,45 @@ def measure(seconds: float, rounds: int) -> dict[str, dict[str, float]]:
             for number, (name, more) in enumerate(ways.items())
         }
         for squid in squids.values():
-            _load(squid.port, url, 1.0, 0)
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-        for _ in range(rounds):
-            for name, squid in squids.items():
-                fast = _load(squid.port, url, seconds, 0)
-                steady = _load(squid.port, url, seconds, 300)
-                found[name].append(
-                    {**fast, "median_ms_at_300": steady["median_ms"], "p99_ms_at_300": steady["p99_ms"]}
-                )
-    result = {}
-    for name, rows in found.items():
-        medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-        pairs = zip(rows, found["nothing"], strict=True)
-        medians["ratio"] = statistics.median(
-            row["requests_per_s"] / base["requests_per_s"] for row, base in pairs
-        )
-        result[name] = medians
-    return result
+            for load in LOADS[:2]:
+                _run(squid, url, load, 0)
+        found = {load: {name: Found() for name in ways} for load in loads}
+        names = list(ways)
+        for number in range(rounds):
+            for load in loads:
+                turn = number % len(names)
+                for name in names[turn:] + names[:turn]:
+                    _note(found[load][name], squids[name], url, load, number + 1)
+    return found
 
 
-def _load(port: int, url: str, seconds: float, rate: float) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.squid.load", str(port), url, str(PAGES), str(CONNECTIONS)]
-    done = subprocess.run([*command, str(seconds), str(rate)], cwd=ROOT, capture_output=True, check=True)
+def ratio(found: dict[str, Found], name: str) -> tuple[float, float, float]:
+    """Of the requests a second to those with nothing: the median of all rounds, and their quartiles."""
+    pairs = zip(found[name].requests_per_s, found[NOTHING].requests_per_s, strict=True)
+    ratios = [ours / base for ours, base in pairs]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return middle, low, high
+
+
+def _note(row: Found, squid: SquidProcess, url: str, load: Load, seed: int) -> None:
+    before_s = squid.cpu_s()
+    result = _run(squid, url, load, seed)
+    row.requests_per_s.append(result["requests_per_s"])
+    row.squid_us.append(1e6 * (squid.cpu_s() - before_s) / result["requests"])
+    row.median_ms.append(result["median_ms"])
+    row.p99_ms.append(result["p99_ms"])
+
+
+def _run(squid: SquidProcess, url: str, load: Load, seed: int) -> dict[str, float]:
+    words = [squid.port, url, load.kind, seed, load.connections, load.seconds, load.rate]
+    command = [sys.executable, "-m", "benchmarks.squid.load", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
 
 async def _listen(folder: Path, places: list[Place]) -> None:
+    """In a process of its own, as it would be."""
     folder.mkdir()
     intake = Intake(Scope(), PrivacyRules(), Tally())
     async with Listener(folder, places, intake, WallClock()):
@@ -141,13 +137,6 @@ async def _listen(folder: Path, places: list[Place]) -> None:
 
 
 if __name__ == "__main__":
-    where, *rest = sys.argv[1:]
-    asyncio.run(
-        _listen(
-            Path(where),
-            [
-                UdpPort("127.0.0.1", int(each[4:])) if each.startswith("udp:") else HelperSocket(Path(each))
-                for each in rest
-            ],
-        )
-    )
+    where, sock, port = sys.argv[1:]
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_listen(Path(where), [HelperSocket(Path(sock)), UdpPort("127.0.0.1", int(port))]))

@@ -192,13 +192,7 @@ def test_pages_brought_by_the_proxy_are_whole_records_and_their_links_are_follow
             result = ended()
     assert result["new"] == 1
     assert result["fresh"] >= 1, "its copy is younger than a day"
-    urls = []
-    for path in (run / "archive").iterdir():
-        with path.open("rb") as file:
-            for record in ArchiveIterator(file, check_digests="raise"):
-                record.content_stream().read()
-                if record.rec_type == "response":
-                    urls.append(record.rec_headers.get_header("WARC-Target-URI"))
+    urls = list(archived(run))
     assert f"{site.url}/new" in urls
     assert len(urls) == len(set(urls))
 
@@ -241,6 +235,55 @@ def test_squid_goes_on_when_headway_dies_and_headway_when_squid_does(tmp_path: P
             result = ended()
     assert {"one", "two", "three"} <= set(kept(run))
     assert result["announced"] >= 3
+
+
+def test_beside_a_running_crawl_that_crawl_fetches_what_is_announced_and_the_listener_goes_on_after_it(
+    tmp_path: Path, site: Site
+) -> None:
+    run, log = tmp_path / "run", tmp_path / "squid" / "access.log"
+    more = f"acl headway_itself browser ^headway\naccess_log daemon:{log} !headway_itself"
+    with SquidProcess(tmp_path / "squid", more=more, hosts=(HOST,)) as squid:
+        job = tmp_path / "job.toml"
+        job.write_text(
+            f'[crawl]\ninterval = "700 ms"\nallow_private = true\nproxy = "{squid.url}"\n'
+            f'[crawl.scope]\nmax_depth = 1000\ndeny = ["/*/linked/linked/linked/linked/linked/linked"]\n'
+            f'[[site]]\nurl = "{site.url}/"\nseeds = ["{site.url}/a", "{site.url}/b"]\n'
+        )
+        crawl = subprocess.Popen(headway("crawl", str(job), "-o", str(run), "-q"))
+        try:
+            wait_for(lambda: any(path == "/a" for path, _ in site.asked))
+            place = ("--listen", f"tail:{log}")
+            with listening(run, squid.url, *place, "--refresh-after", "0 s") as ended:
+                wait_for(lambda: (run / "announced" / "listener.json").exists())
+                browse(squid.url, f"{site.url}/meanwhile", f"{site.url}/a")
+                wait_for(lambda: settled(run) >= 2)
+                assert crawl.poll() is None, "the crawl ended before there was anything to see"
+                while_crawling = collected(run)
+                assert crawl.wait(60) == 0
+                assert "meanwhile" in kept(run)
+                browse(squid.url, f"{site.url}/afterwards")
+                wait_for(lambda: "afterwards" in kept(run))
+                result = ended()
+        finally:
+            crawl.kill()
+            crawl.wait()
+    assert (while_crawling["new"], while_crawling["updates"]) == (1, 1)
+    assert "meanwhile/linked" in {path.strip("/") for path, _ in site.asked}, "its links were not followed"
+    assert result["announced"] == result["accepted"] + sum(result["refused"].values())
+    assert not result["lost"]
+    assert not result["errors"]
+    urls = list(archived(run))
+    assert urls.count(f"{site.url}/meanwhile") == 1
+
+
+def archived(run: Path) -> Iterator[str]:
+    """The URL of every response in the archive, all of whose digests are right."""
+    for path in (run / "archive").iterdir():
+        with path.open("rb") as file:
+            for record in ArchiveIterator(file, check_digests="raise"):
+                record.content_stream().read()
+                if record.rec_type == "response":
+                    yield record.rec_headers.get_header("WARC-Target-URI")
 
 
 @pytest.mark.parametrize("way", [asked_once_an_hour, asked_each_time])

@@ -36,8 +36,9 @@ url_rewrite_access deny headway_itself
 {scope}url_rewrite_access allow all
 """
 _LOG = """\
+acl headway_itself browser ^headway
 {log_format}
-access_log tcp://127.0.0.1:4801 logformat=headway on-error=drop
+access_log tcp://127.0.0.1:4801 logformat=headway on-error=drop !headway_itself
 """
 
 

@@ -120,6 +120,12 @@ class SquidProcess:
             process.kill()
             process.wait()
 
+    def cpu_s(self) -> float:
+        """What it has used of the processor so far."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self) -> SquidProcess:
         self.start()
         return self
