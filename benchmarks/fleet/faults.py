@@ -1,121 +1,221 @@
-"""Random faults under load: collectors killed, stopped, sent away and started; the database restarted.
+"""Random faults under load, in a lab of several hosts, and a judge of what they cost.
 
-A judge at the servers counts what was lost, fetched twice, or asked for too soon.
+Collectors are killed, stopped, sent away, cut off from the database or from the web, their clocks set wrong; the
+database is restarted, killed, or hangs. Servers write down who asked for what and when all of it had arrived;
+counters at their interface say what crossed the wire. A part is one crawl, from its seeds to its end:
+
+python -m benchmarks.fleet.faults SEED FAULTS   is what runs inside the lab, and prints what came of it as JSON.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
-from headway.app.collecting import begin
-from headway.config.job import build_job
-from headway.config.reading import Source, convert
-from headway.store.postgres.address import Address
 from headway.testing.fleetweb import FleetWeb
 from headway.testing.postgres import TemporaryPostgres
 
-INTERVAL_S = 0.2
-LEASE_S = 3
-_FAULTS = (
-    "kill",
-    "kill",
-    "stop for long",
-    "stop for a moment",
-    "send away",
-    "restart database",
-    "kill database",
-)
+from .bound import make_crawl, start_collector
+from .hosts import DB_NETWORK, HUB, Host, counting, hosts, inside, received
+from .judging import Struck, judge
+
+INTERVAL_S = 0.25
+LEASE_S = 4
+BOUND_BYTES_PER_S = 250_000
+HOSTS = 4
+_A_WHILE_S = LEASE_S + 2.0
+"""Longer than a lease."""
+_WRONG_BY_S = (-86_400.0, -3600.0, -7.0, 7.0, 3600.0, 86_400.0)
 
 
-class Collectors:
-    def __init__(self, store: str, folder: Path) -> None:
-        self._store, self._folder = store, folder
+class Site:
+    """The fleet under test, and what can be done to it."""
+
+    def __init__(self, machines: list[Host], server: TemporaryPostgres, store: str, chance: random.Random) -> None:
+        self._machines = machines
+        self._server = server
+        self._store = store
+        self._chance = chance
         self._serial = 0
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[Host, subprocess.Popen[bytes]] = {}
+        self.names: list[str] = []
+        self.struck: list[Struck] = []
+        self.faults: dict[str, Callable[[Host], None]] = {
+            "killed": self._kill,
+            "stopped beyond its lease": lambda host: self._pause(host, _A_WHILE_S),
+            "stopped for a moment": lambda host: self._pause(host, chance.uniform(0.1, 1.5)),
+            "sent away": self._send_away,
+            "cut off from the database for long": lambda host: self._cut(host, ("db",), _A_WHILE_S),
+            "cut off from the database for a moment": lambda host: self._cut(host, ("db",), chance.uniform(0.2, 2)),
+            "cut off from the web": lambda host: self._cut(host, ("web",), chance.uniform(0.5, 5)),
+            "cut off from all": lambda host: self._cut(host, ("db", "web"), _A_WHILE_S),
+            "killed while cut off": self._cut_and_kill,
+            "clock set wrong": lambda host: host.set_clock(chance.choice(_WRONG_BY_S)),
+            "database restarted": lambda _: self._database(lambda: server.restart()),
+            "database killed": lambda _: self._database(lambda: server.restart(hard=True)),
+            "database hung": lambda _: self._database(self._hang),
+        }
 
-    def start(self, name: str | None = None) -> None:
+    @property
+    def is_on(self) -> bool:
+        """A collector ends by itself, with 0, only when the crawl is done."""
+        return not any(process.poll() == 0 for process in self.running.values())
+
+    def fill_up(self) -> None:
+        for host in self._machines:
+            process = self.running.get(host)
+            if process is None or process.poll() is not None:
+                self._start(host)
+
+    def strike(self, fault: str) -> None:
+        host = self._chance.choice([host for host in self._machines if host in self.running])
+        self.faults[fault](host)
+
+    def end(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        for process in self.running.values():
+            process.wait(max(1.0, until - time.monotonic()))
+
+    def _start(self, host: Host) -> None:
+        """A new one, or one that goes on in the folder of the last on this host."""
         self._serial += 1
-        name = name or f"c{self._serial}"
-        program = Path(sys.executable).with_name("headway")
-        command = [program, "collect", "--store", self._store, "-o", self._folder / name, "--name", name]
-        with (self._folder / f"{name}.txt").open("ab") as said:
-            self.running[name] = subprocess.Popen(
-                [*command, "--lease", f"{LEASE_S} s", "-q"], stdout=said, stderr=said
-            )
+        last = [name for name in self.names if name.startswith(f"h{host.number}-")]
+        name = last[-1] if last and self._chance.random() < 0.5 else f"h{host.number}-{self._serial}"
+        if name not in self.names:
+            self.names.append(name)
+        self.running[host] = start_collector(host, name, self._store, "--lease", f"{LEASE_S} s")
 
-    def end(self, name: str, signum: int) -> None:
-        self.running[name].send_signal(signum)
-        self.running.pop(name).wait(60)
+    def _note(self, began_at: float, host: Host | None) -> None:
+        self.struck.append(Struck(began_at, time.monotonic(), host.web_address if host is not None else None))
+
+    def _kill(self, host: Host) -> None:
+        began_at = time.monotonic()
+        process = self.running.pop(host)
+        process.kill()
+        process.wait()
+        self._note(began_at, host)
+
+    def _send_away(self, host: Host) -> None:
+        process = self.running.pop(host)
+        process.terminate()
+        process.wait(60)
+
+    def _pause(self, host: Host, seconds: float) -> None:
+        began_at = time.monotonic()
+        process = self.running[host]
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+        self._note(began_at, host)
+
+    def _cut(self, host: Host, lines: tuple[str, ...], seconds: float) -> None:
+        began_at = time.monotonic()
+        host.cut(*lines)
+        time.sleep(seconds)
+        host.mend(*lines)
+        self._note(began_at, host)
+
+    def _cut_and_kill(self, host: Host) -> None:
+        """What was on its way when the line was cut must not arrive when it is mended."""
+        began_at = time.monotonic()
+        host.cut("web")
+        time.sleep(self._chance.uniform(0.1, 1.0))
+        self._kill(host)
+        time.sleep(_A_WHILE_S)
+        host.mend("web")
+        self._note(began_at, host)
+
+    def _database(self, strike: Callable[[], None]) -> None:
+        began_at = time.monotonic()
+        strike()
+        self._note(began_at, None)
+
+    def _hang(self) -> None:
+        pids = [self._server.pid, *_children(self._server.pid)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(self._chance.uniform(0.5, 6.0))
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
-def run(faults: int = 200, seed: int = 1, members: int = 3) -> str:
+def _children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def part(seed: int, faults: int) -> dict[str, object]:
+    """One crawl under faults, in the lab."""
+    return dict(json.loads(inside("benchmarks.fleet.faults", str(seed), str(faults))))
+
+
+def _part_here(seed: int, faults: int) -> dict[str, object]:
     chance = random.Random(seed)
     done: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as name, TemporaryPostgres(fsync="on") as server:
-        pages = 30 + 4 * faults
-        with FleetWeb(sites=12, pages=pages, latency_s=0.05) as web:
-            store = server.address("faults")
-            source = Source("faults")
-            settings = {"allow_private": True, "interval": f"{INTERVAL_S} s"}
-            tables = {"crawl": settings, "site": [{"url": seed_url} for seed_url in web.seeds]}
-            begin(build_job(convert(tables, source), source), Address.parse(store), time.time())
-            collectors = Collectors(store, Path(name))
-            for _ in range(members):
-                collectors.start()
-            time.sleep(3)
-            for _ in range(faults):
-                fault = chance.choice(_FAULTS)
-                if not _still_on(collectors):
-                    break
-                _commit_fault(fault, chance, collectors, server)
+    pages = 12 + 4 * faults
+    with (
+        hosts(HOSTS) as machines,
+        TemporaryPostgres(fsync="on", network=DB_NETWORK, listen_addresses=HUB["db"] + ",127.0.0.1") as server,
+        FleetWeb(
+            sites=12, pages=pages, latency_s=0.03, page_bytes=12_000, host=HUB["web"], sees_arrivals=True
+        ) as web,
+    ):
+        store = server.address("faults").replace("127.0.0.1", HUB["db"])
+        make_crawl(
+            web,
+            store,
+            bandwidth=f"{BOUND_BYTES_PER_S} B/s",
+            interval=f"{INTERVAL_S} s",
+            max_attempts=50,
+            retry_penalty="1 s",
+            backoff="0.5 s",
+            max_backoff="2 s",
+            timeouts={"connect": "3 s", "first_byte": "6 s", "idle": "6 s"},
+        )
+        record = machines[0].folder / "wire"
+        with counting(machines, record):
+            site = Site(machines, server, store, chance)
+            began_at = time.monotonic()
+            site.fill_up()
+            time.sleep(4)
+            while sum(done.values()) < faults and site.is_on:
+                fault = chance.choice(list(site.faults))
+                site.strike(fault)
                 done[fault] += 1
-                while len(collectors.running) < members:
-                    collectors.start(chance.choice([None, *_left(Path(name), collectors)]))
-                time.sleep(chance.uniform(0.2, 1.5))
-            for process in list(collectors.running.values()):
-                process.send_signal(signal.SIGCONT)
-            for process in list(collectors.running.values()):
-                process.wait(600)
-            verdict = web.judge(INTERVAL_S, slack_s=0.02)
-    told = ", ".join(f"{count} {fault}" for fault, count in sorted(done.items()))
-    return (
-        f"{sum(done.values())} faults ({told}); {verdict.pages:,} pages: {verdict.lost} lost, "
-        f"{verdict.doubled} fetched twice, {verdict.too_soon} asked too soon "
-        f"(shortest pause {verdict.worst_pause_s:.3f} s of {INTERVAL_S} s)"
-    )
+                if not site.is_on:
+                    break
+                site.fill_up()
+                time.sleep(chance.uniform(0.3, 2.0))
+            while site.is_on:
+                site.fill_up()
+                time.sleep(0.5)
+            site.end(60)
+            ended_at = time.monotonic()
+        verdict = judge(
+            web,
+            store,
+            [machines[0].folder / name for name in site.names],
+            site.struck,
+            INTERVAL_S,
+            received(record),
+            BOUND_BYTES_PER_S,
+            began_at,
+            ended_at,
+        )
+        for name in site.names:
+            said = (machines[0].folder / f"{name}.txt").read_text()
+            if "Traceback" in said or "bug in headway" in said:
+                verdict["tracebacks"] = int(verdict["tracebacks"]) + 1
+                print(f"{name}: {said.strip().splitlines()[-1]}", file=sys.stderr)
+    return {"seed": seed, "faults": dict(done), "seconds": ended_at - began_at, **verdict}
 
 
-def _still_on(collectors: Collectors) -> bool:
-    return any(process.poll() is None for process in collectors.running.values())
-
-
-def _left(folder: Path, collectors: Collectors) -> list[str]:
-    """Folders of collectors that have ended: one of them may be started again."""
-    return [path.name for path in folder.iterdir() if path.is_dir() and path.name not in collectors.running]
-
-
-def _commit_fault(
-    fault: str, chance: random.Random, collectors: Collectors, server: TemporaryPostgres
-) -> None:
-    name = chance.choice(list(collectors.running))
-    match fault:
-        case "kill":
-            collectors.end(name, signal.SIGKILL)
-        case "send away":
-            collectors.end(name, signal.SIGTERM)
-        case "stop for long" | "stop for a moment":
-            process = collectors.running[name]
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(LEASE_S + 1.5 if fault == "stop for long" else chance.uniform(0.1, 1.0))
-            process.send_signal(signal.SIGCONT)
-        case "restart database":
-            server.restart()
-        case "kill database":
-            server.restart(hard=True)
+if __name__ == "__main__":
+    print(json.dumps(_part_here(int(sys.argv[1]), int(sys.argv[2]))))

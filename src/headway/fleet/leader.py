@@ -13,7 +13,7 @@ import msgspec
 from headway.crawl.steward import capacity_ahead
 from headway.fleet.assignment import Member, Unheld, ask_back, assign, much_nearer
 from headway.fleet.coordinator import Report
-from headway.fleet.shares import Share, hand_out, lend, reserved
+from headway.fleet.shares import Share, hand_out, lend, newest_of, reserved
 from headway.fleet.usage import Usage
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocator
@@ -28,6 +28,13 @@ _SECONDS_JUDGED, _ROUNDS_JUDGED = 4, 16
 """A pause is not the end: only who has not used its share for some seconds lends of it."""
 _HEADROOM = 1.5
 _LEAST_OF_EQUAL = 0.2
+_STEADY_S = 8.0
+"""The plan serves one site after the other, and what is known of sites grows: from one moment to the next all
+of the bound may be planned for another collector. A share follows the mean of the plans over so long."""
+_MOVED = 0.03
+"""Of the bound: changes that are smaller are not worth the moment in which nobody has what is handed on."""
+_RENEWED_S = 1.0
+"""A share that stays the same is renewed so long after it was given."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -70,6 +77,10 @@ class Leader:
         self._allocator = make_allocator()
         self._had: dict[int, list[float]] = {}
         """The shares of the last rounds."""
+        self._planned: dict[int, float] = {}
+        """As parts of the bound, steadied."""
+        self._planned_at = -math.inf
+        self._wished: dict[int, float] = {}
         self.usage = Usage()
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
@@ -91,9 +102,26 @@ class Leader:
         bound = self.bound_at(now)
         until_at = Instant(now + SHARE_S)
         held = reserved(now, fleet.shares, fleet.taken)
-        given = hand_out(bound, held, self._wishes(now, bound, fleet.collectors))
+        given = hand_out(bound, held, self._steady(bound, self._wishes(now, bound, fleet.collectors)))
         self._remember(given)
-        return [Share(collector, rate, until_at) for collector, rate in given.items()]
+        newest = newest_of(fleet.shares)
+        return [
+            Share(collector, rate, until_at)
+            for collector, rate in given.items()
+            if collector not in newest
+            or newest[collector].rate_bytes_per_s != rate
+            or newest[collector].until_at < until_at - _RENEWED_S
+        ]
+
+    def _steady(self, bound: float, wishes: dict[int, float]) -> dict[int, float]:
+        """The wishes of before, as long as none has changed much."""
+        before = self._wished
+        if before.keys() == wishes.keys() and all(
+            abs(wish - before[collector]) <= _MOVED * bound for collector, wish in wishes.items()
+        ):
+            return before
+        self._wished = wishes
+        return wishes
 
     def _wishes(self, now: Instant, bound: float, collectors: Sequence[Standing]) -> dict[int, float]:
         """What the allocation gives to the sites that each of them holds."""
@@ -103,16 +131,32 @@ class Leader:
         segments = self._timetable.segments(now, _HORIZON_S)
         capacity = capacity_ahead(segments)
         rates = self._allocator.decide(now, demands, capacity).rates
-        planned = {
-            each.number: math.fsum(rates.get(demand.site, 0.0) for demand in each.report.demands)
-            for each in collectors
-        }
+        planned = self._steadied(
+            now,
+            bound,
+            {
+                each.number: math.fsum(rates.get(demand.site, 0.0) for demand in each.report.demands)
+                for each in collectors
+            },
+        )
         most = {each.number: self._most_of(each, bound, len(collectors)) for each in collectors}
         least = _LEAST_OF_EQUAL * bound / len(collectors)
         return {
             number: max(wish, least if planned[number] or most[number] else 0.0)
             for number, wish in lend(bound, planned, most).items()
         }
+
+    def _steadied(self, now: Instant, bound: float, planned: Mapping[int, float]) -> dict[int, float]:
+        passed_s = max(0.0, now - self._planned_at)
+        part = 1.0 if math.isinf(passed_s) else -math.expm1(-passed_s / _STEADY_S)
+        self._planned_at = now
+        # Who is new begins with the part that everybody would have if all had the same.
+        before = {collector: self._planned.get(collector, 1.0 / len(planned)) for collector in planned}
+        self._planned = {
+            collector: before[collector] + part * (rate / bound - before[collector])
+            for collector, rate in planned.items()
+        }
+        return {collector: share * bound for collector, share in self._planned.items()}
 
     def _most_of(self, each: Standing, bound: float, members: int) -> float:
         """What a collector can use: all that its sites can give, unless it has not used what it had."""

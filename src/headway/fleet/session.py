@@ -89,6 +89,9 @@ class Session:
         self._lease_timer: asyncio.TimerHandle | None = None
         self._share_timer: asyncio.TimerHandle | None = None
         self._share_number = 0
+        self._share_bytes_per_s = 0.0
+        self._has_shrunk = False
+        """Somebody waits for what we have given up, until we say that we have."""
         self._leaving: dict[Site, int | None] = {}
         """Sites asked back; with the parcel that has the last of each, once it is quiet."""
         self._end: End | None = None
@@ -242,7 +245,8 @@ class Session:
             self._lease_until(asked_at + news.lease_s)
             self._hear(asked_at, news)
             await self._give_back()
-            is_waiting = self._leaving or not self.crawl.frontier.waiting
+            is_waiting = self._leaving or self._has_shrunk or not self.crawl.frontier.waiting
+            self._has_shrunk = False
             pause_s = QUICK_BEAT_S if is_waiting else BEAT_EVERY_S
             await asyncio.sleep(max(0.0, asked_at + pause_s - loop.time()))
 
@@ -336,6 +340,8 @@ class Session:
         if share is None or share.number == self._share_number:
             return
         self._share_number = share.number
+        self._has_shrunk = share.rate_bytes_per_s < self._share_bytes_per_s
+        self._share_bytes_per_s = share.rate_bytes_per_s
         if self._share_timer is not None:
             self._share_timer.cancel()
         loop = asyncio.get_running_loop()

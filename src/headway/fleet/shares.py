@@ -36,6 +36,14 @@ def reserved(now: Instant, shares: Iterable[Share], taken: Mapping[int, int]) ->
     return most
 
 
+def newest_of(shares: Iterable[Share]) -> dict[int, Share]:
+    newest: dict[int, Share] = {}
+    for share in shares:
+        if share.collector not in newest or share.number > newest[share.collector].number:
+            newest[share.collector] = share
+    return newest
+
+
 def hand_out(
     bound_bytes_per_s: float, reservations: Mapping[int, float], wishes: Mapping[int, float]
 ) -> dict[int, BytesPerSecond]:

@@ -7,6 +7,9 @@ judge counts pages lost, pages asked for twice, requests too close to each other
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 import threading
 import time
 from collections import Counter, defaultdict
@@ -24,6 +27,8 @@ class Asked(NamedTuple):
     sent_bytes: int
     is_whole: bool
     """False for an answer that nobody waited for until its end."""
+    by: str = ""
+    """The address that asked."""
 
 
 class Verdict(NamedTuple):
@@ -36,6 +41,8 @@ class Verdict(NamedTuple):
     """The shortest time between an answer and the next request to the same site."""
 
 
+_SILENCE_S = 15.0
+_LOOK_EVERY_S = 0.004
 _Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -50,7 +57,12 @@ class FleetWeb:
         fan: int = 5,
         latency_s: float = 0.02,
         page_bytes: int = 2000,
+        host: str = "127.0.0.1",
+        sees_arrivals: bool = False,
     ) -> None:
+        """`sees_arrivals`: an answer has ended when the other side has all of it, or took the last of it."""
+        self._host = host
+        self._sees_arrivals = sees_arrivals
         self._pages = pages
         self._fan = fan
         self._latency_s = latency_s
@@ -110,9 +122,9 @@ class FleetWeb:
         self._stop = asyncio.Event()
         servers = []
         for number in range(self._count):
-            server = await asyncio.start_server(self._connection(number), "127.0.0.1", 0)
+            server = await asyncio.start_server(self._connection(number), self._host, 0)
             servers.append(server)
-            self.sites.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            self.sites.append(f"http://{self._host}:{server.sockets[0].getsockname()[1]}")
         self._up.set()
         await self._stop.wait()
         for server in servers:
@@ -151,9 +163,13 @@ class FleetWeb:
             await writer.drain()
         except ConnectionError:
             is_whole = False
+        ended_at = time.monotonic()
+        if self._sees_arrivals:
+            ended_at, is_whole = await _arrived(writer, ended_at)
+        by = writer.get_extra_info("peername", ("",))[0]
         is_whole = is_whole and not writer.is_closing()
         self.asked.append(
-            Asked(self.sites[number], path, began_at, time.monotonic(), len(body) + 80, is_whole)
+            Asked(self.sites[number], path, began_at, ended_at, len(body) + 80, is_whole, by)
         )
 
     def _body(self, number: int, path: str) -> bytes:
@@ -167,3 +183,28 @@ class FleetWeb:
         links.append(f"{self.sites[(number + 1) % self._count]}/{page}")
         text = "".join(f'<a href="{link}">{link}</a>' for link in links)
         return f"<title>{number}/{page}</title>{text}".encode().ljust(self._page_bytes, b" ")
+
+
+async def _arrived(writer: asyncio.StreamWriter, sent_at: float) -> tuple[float, bool]:
+    """When the other side took the last that it took, and whether that was all. An end of its own, since a
+    side that is cut off neither takes more nor says that it is gone."""
+    last_at, left, until_at = sent_at, -1, sent_at + _SILENCE_S
+    while time.monotonic() < until_at and not writer.is_closing():
+        unsent = writer.transport.get_write_buffer_size() + _unacknowledged(writer)
+        if unsent != left:
+            last_at, left = time.monotonic(), unsent
+            until_at = last_at + _SILENCE_S
+        if not unsent:
+            return last_at, True
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return last_at, False
+
+
+def _unacknowledged(writer: asyncio.StreamWriter) -> int:
+    """Bytes that the kernel has sent or will send, and that were not acknowledged."""
+    there = writer.get_extra_info("socket")
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(there.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+    except (OSError, ValueError):
+        return 0
+    return int(count)

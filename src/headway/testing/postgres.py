@@ -47,7 +47,9 @@ def find_postgres() -> Path | None:
 
 
 class TemporaryPostgres:
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, network: str | None = None, **settings: str) -> None:
+        """`network`: from where else it may be reached, when `listen_addresses` says more than this machine."""
+        self._network = network
         programs = find_postgres()
         if programs is None:
             raise RuntimeError("PostgreSQL is not installed")
@@ -75,6 +77,9 @@ class TemporaryPostgres:
             self._run(
                 "initdb", "-D", str(self._data), "-U", "headway", "-A", "trust", "--no-sync", "-E", "UTF8"
             )
+            if self._network is not None:
+                with (self._data / "pg_hba.conf").open("a") as rules:
+                    rules.write(f"host all all {self._network} trust\n")
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
