@@ -15,7 +15,7 @@ help:
 	@echo "make docs                     the documentation as a web site, in build/site"
 	@echo "make lock                     write requirements.lock anew"
 
-$(INSTALLED): pyproject.toml requirements.lock scripts/make-venv
+$(INSTALLED): pyproject.toml requirements.lock scripts/make-venv hatch_build.py $(wildcard src/headway/*/*.c)
 	scripts/make-venv $(PYTHON) $(VENV)
 	@touch $@
 

@@ -11,6 +11,8 @@ import re
 
 from rensa import RMinHash  # type: ignore[import-untyped]
 
+from headway.parse.compiled import fast
+
 BITS = 64
 NO_FINGERPRINT = 0
 """Of what is no page with words: likeness says nothing there."""
@@ -32,21 +34,24 @@ _SIGN = 1 << (BITS - 1)
 
 def of_text(text: str) -> int:
     """The fingerprint of a page, or of the beginning of a long one."""
-    beginning = text[:LONGEST_READ]
-    return _of_page(" ".join(_VISIBLE.findall(beginning)).split(), beginning)
-
-
-def _of_page(words: list[str], text: str) -> int:
-    if len(words) < _FEW_WORDS:
+    count, words = words_of(text) if fast is None else fast.words(text, LONGEST_READ)
+    if count < _FEW_WORDS:
+        beginning = text[:LONGEST_READ]
         for pictures in _PICTURES:
-            words += pictures.findall(text)
-    return of_words(words)
+            found = pictures.findall(beginning)
+            words += found
+            count += len(found)
+    return of_words(words) if count >= FEWEST_WORDS else NO_FINGERPRINT
+
+
+def words_of(text: str) -> tuple[int, list[str]]:
+    """How many words there are between the tags, and which; how often each comes does not matter."""
+    words = " ".join(_VISIBLE.findall(text[:LONGEST_READ])).split()
+    return len(words), words
 
 
 def of_words(words: list[str]) -> int:
     """Signed, since a number in SQLite is."""
-    if len(words) < FEWEST_WORDS:
-        return NO_FINGERPRINT
     sketch = RMinHash(num_perm=BITS, seed=_SEED)
     try:
         sketch.update(words)

@@ -11,7 +11,7 @@ import msgspec
 from headway.parse import fingerprint
 from headway.parse.directives import NOTHING_ASKED, Directives, of_meta
 from headway.parse.headers import media_type_of
-from headway.parse.scanner import Element, scan
+from headway.parse.scanner import Element, elements_of
 
 LEADING_RELS = frozenset(
     {"alternate", "author", "bookmark", "canonical", "child", "contents", "copyright", "end", "first", "help"}
@@ -47,7 +47,7 @@ class Markup(msgspec.Struct):
 
 def read(text: str, product_token: str, *, takes_fingerprint: bool = False) -> Markup:
     """Read a page's markup. Never raises, and takes time in proportion to the length of the page."""
-    markup = interpret(scan(text), product_token)
+    markup = interpret(elements_of(text), product_token)
     if takes_fingerprint and not markup.moves_on:
         markup.fingerprint = fingerprint.of_text(text)
     return markup
