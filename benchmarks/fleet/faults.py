@@ -1,10 +1,10 @@
 """Random faults under load, in a lab of several hosts, and a judge of what they cost.
 
-Collectors are killed, stopped, sent away, cut off from the database or from the web, their clocks set wrong; the
-database is restarted, killed, or hangs. Servers write down who asked for what and when all of it had arrived;
-counters at their interface say what crossed the wire. A part is one crawl, from its seeds to its end:
+Collectors are killed, stopped, sent away, cut off from the database or from the web, their clocks set
+wrong; the database is restarted, killed, or hangs. Servers write down who asked for what and when all of it
+had arrived; counters at their interface say what crossed the wire. A part is one crawl, seeds to end:
 
-python -m benchmarks.fleet.faults SEED FAULTS   is what runs inside the lab, and prints what came of it as JSON.
+python -m benchmarks.fleet.faults SEED FAULTS   is what runs inside the lab, and prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _WRONG_BY_S = (-86_400.0, -3600.0, -7.0, 7.0, 3600.0, 86_400.0)
 class Site:
     """The fleet under test, and what can be done to it."""
 
-    def __init__(self, machines: list[Host], server: TemporaryPostgres, store: str, chance: random.Random) -> None:
+    def __init__(
+        self, machines: list[Host], server: TemporaryPostgres, store: str, chance: random.Random
+    ) -> None:
         self._machines = machines
         self._server = server
         self._store = store
@@ -54,12 +56,14 @@ class Site:
             "stopped for a moment": lambda host: self._pause(host, chance.uniform(0.1, 1.5)),
             "sent away": self._send_away,
             "cut off from the database for long": lambda host: self._cut(host, ("db",), _A_WHILE_S),
-            "cut off from the database for a moment": lambda host: self._cut(host, ("db",), chance.uniform(0.2, 2)),
+            "cut off from the database for a moment": lambda host: self._cut(
+                host, ("db",), chance.uniform(0.2, 2)
+            ),
             "cut off from the web": lambda host: self._cut(host, ("web",), chance.uniform(0.5, 5)),
             "cut off from all": lambda host: self._cut(host, ("db", "web"), _A_WHILE_S),
             "killed while cut off": self._cut_and_kill,
             "clock set wrong": lambda host: host.set_clock(chance.choice(_WRONG_BY_S)),
-            "database restarted": lambda _: self._database(lambda: server.restart()),
+            "database restarted": lambda _: self._database(server.restart),
             "database killed": lambda _: self._database(lambda: server.restart(hard=True)),
             "database hung": lambda _: self._database(self._hang),
         }
@@ -162,7 +166,9 @@ def _part_here(seed: int, faults: int) -> dict[str, object]:
     pages = 12 + 4 * faults
     with (
         hosts(HOSTS) as machines,
-        TemporaryPostgres(fsync="on", network=DB_NETWORK, listen_addresses=HUB["db"] + ",127.0.0.1") as server,
+        TemporaryPostgres(
+            fsync="on", network=DB_NETWORK, listen_addresses=HUB["db"] + ",127.0.0.1"
+        ) as server,
         FleetWeb(
             sites=12, pages=pages, latency_s=0.03, page_bytes=12_000, host=HUB["web"], sees_arrivals=True
         ) as web,

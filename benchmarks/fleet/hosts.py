@@ -3,8 +3,8 @@
     hub ns: the web's servers 10.7.0.1, PostgreSQL 10.8.0.1, the judge      host i: 10.7.0.i+1, 10.8.0.i+1
             bridge `web` -- web_i <----------------------------------------> web
             bridge `db`  -- db_i  <----------------------------------------> db
-A line is cut by taking down its end at the hub: packets vanish, and nobody is told. What the web sends to each
-host is counted there too, where a stopped or dead host cannot disturb the count.
+A line is cut by taking down its end at the hub: packets vanish, and nobody is told. What the web sends to
+each host is counted there too, where a stopped or dead host cannot disturb the count.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Host:
         self._keeper = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         self._clock = folder / f"clock-{number}"
         self.set_clock(0.0)
-        subprocess.run(["sh", "-c", f"until nsenter -n -t {self._keeper.pid} true; do sleep 0.05; done"], check=True)
+        subprocess.run(
+            ["sh", "-c", f"until nsenter -n -t {self._keeper.pid} true; do sleep 0.05; done"], check=True
+        )
         for line, hub in HUB.items():
             _do(f"ip link add name {line}_{number} type veth peer name {line} netns {self._keeper.pid}")
             _do(f"ethtool -K {line}_{number} gso off gro off tso off")

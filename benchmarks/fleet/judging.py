@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.lab.wire import Recording
+
 from headway.store.postgres.reader import PostgresReader
 from headway.testing.fleetweb import Asked, FleetWeb
 
@@ -71,7 +72,9 @@ def judge(
     }
 
 
-def _tell(asked: Sequence[Asked], twice: Sequence[Asked], struck: Sequence[Struck], interval_s: float) -> None:
+def _tell(
+    asked: Sequence[Asked], twice: Sequence[Asked], struck: Sequence[Struck], interval_s: float
+) -> None:
     """For whoever looks for the reason: each violation, with the faults around it."""
     for each in twice:
         if not any(_explains(fault, each) for fault in struck):

@@ -1,7 +1,7 @@
 """`python -m benchmarks.fleet.wrong_clock FILE collect ...`: headway on a machine whose clock is wrong.
 
-The file says by how many seconds, and may change at any time. Only the time of day is wrong: how long a second
-is machines agree on.
+The file says by how many seconds, and may change at any time. Only the time of day is wrong: how long a
+second is machines agree on.
 """
 
 from __future__ import annotations

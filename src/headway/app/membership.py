@@ -53,6 +53,7 @@ def build_session(
         is_bounded=job.is_bounded,
         rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
         received_bytes=fetcher.bytes_received,
+        set_asks_until=fetcher.set_asks_until,
         round_trips=round_trips,
         on_decision=on_decision,
     )

@@ -119,6 +119,11 @@ class Connection(asyncio.BufferedProtocol):
         self._started_at = started_at + self.waited_s
         self._answered = False
         self.held_s = 0.0
+        if not self._meter.may_ask(now):
+            reader.fail(Kind.CANCELLED, "the time to ask for it was over")
+            self._reader = None
+            self.abort()
+            return False
         if self._lost or self._transport is None:
             if self._cancelled_because:
                 reader.fail(Kind.CANCELLED, self._cancelled_because)

@@ -77,6 +77,10 @@ class HttpFetcher:
     def set_rates(self, rates_bytes_per_s: Mapping[Site, BytesPerSecond]) -> None:
         self._pacer.set_rates(rates_bytes_per_s)
 
+    def set_asks_until(self, at: float) -> None:
+        """Nothing is asked for after this instant of the loop's clock, unless a later one is set by then."""
+        self._pacer.asks_until = at
+
     def bytes_received(self) -> int:
         return self._pacer.received_bytes
 

@@ -108,6 +108,9 @@ class Meter:
             self._resize(self._better_buffer(now))
         return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
 
+    def may_ask(self, now: float) -> bool:
+        return now < self._pacer.asks_until
+
     def ask(self, now: float, stream_bytes: int, on_granted: OnGranted) -> bool:
         """True when granted at once; else `on_granted` is called when it is."""
         book = self._book

@@ -58,6 +58,8 @@ class Pacer:
         self.arrived_bytes = 0.0
         """Seen by meters that have settled since, and not yet told to the guard."""
         self.charge_uploads = charge_uploads
+        self.asks_until = math.inf
+        """On the loop's clock: nothing is asked for after it, whoever wakes then with a request in hand."""
         self._capacity = capacity_bytes_per_s
         self._grants: Grants[Site] | None = None
         self._rates: Mapping[Site, float] = {}

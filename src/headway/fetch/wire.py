@@ -28,6 +28,7 @@ _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _TCP_WINDOW_CLAMP = getattr(socket, "TCP_WINDOW_CLAMP", None)
 _TCP_MAXSEG = getattr(socket, "TCP_MAXSEG", None)
 # bytes_acked, bytes_received, segs_out, segs_in, notsent_bytes, min_rtt of the kernel's struct tcp_info
+_NO_LINGERING = struct.pack("ii", 1, 0)
 _COUNTERS = struct.Struct("@QQIIII")
 _COUNTERS_AT = 120
 _TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
@@ -121,6 +122,9 @@ def new_socket(family: socket.AddressFamily, buffer_bytes: int | None) -> socket
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Let go of, it takes with it what was not sent: a request that arrived when a cut line is mended would be
+    # one too many, and who sent it may be dead.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
     if buffer_bytes is not None and buffer_bytes < UNSCALED_BUFFER_BYTES:
         set_buffer(sock, buffer_bytes)
         if _TCP_MAXSEG is not None and buffer_bytes < _LARGEST_PACKET_BYTES:

@@ -18,8 +18,9 @@ from typing import TypeVar
 from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.errors import StoreError
+from headway.fleet.allowance import Allowance
 from headway.fleet.clock import SharedClock
-from headway.fleet.coordinator import Coordinator, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.fleet.coordinator import Coordinator, LeaseOver, News, Parcel, Report, Taken
 from headway.fleet.folder import Folder
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
@@ -38,8 +39,6 @@ BEAT_EVERY_S = 0.5
 QUICK_BEAT_S = 0.15
 """While we have nothing to do, or somebody waits for what we have."""
 _AGAIN_S = 0.2
-_MARGIN_S = 0.5
-"""Before the lease ends: what is abandoned must have stopped by then."""
 _CLOCKS_DIFFER_S = 0.1
 """Two collectors' readings of the shared clock may be so far apart."""
 _PARCELS_WAITING = 20
@@ -65,6 +64,7 @@ class Session:
         is_bounded: bool,
         rules_of: Callable[[str], RobotsRules],
         received_bytes: Callable[[], int] = lambda: 0,
+        set_asks_until: Callable[[float], None] = lambda at: None,
         round_trips: Callable[[], Iterable[tuple[Site, float]]] = lambda: (),
         on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
@@ -86,12 +86,9 @@ class Session:
         self._room.set()
         self._committed = 0
         self._packed = 0
-        self._lease_timer: asyncio.TimerHandle | None = None
-        self._share_timer: asyncio.TimerHandle | None = None
-        self._share_number = 0
-        self._share_bytes_per_s = 0.0
-        self._has_shrunk = False
-        """Somebody waits for what we have given up, until we say that we have."""
+        self._allowance = Allowance(
+            self._lost, lambda rate: self._driver.tell(CapacityChanged(rate)), set_asks_until
+        )
         self._leaving: dict[Site, int | None] = {}
         """Sites asked back; with the parcel that has the last of each, once it is quiet."""
         self._end: End | None = None
@@ -136,9 +133,9 @@ class Session:
         try:
             return await self._run()
         finally:
-            for timer in (self._lease_timer, self._share_timer, self._second_timer):
-                if timer is not None:
-                    timer.cancel()
+            self._allowance.close()
+            if self._second_timer is not None:
+                self._second_timer.cancel()
             self._beats.shutdown(wait=False, cancel_futures=True)
             self._commits.shutdown(wait=False, cancel_futures=True)
 
@@ -147,7 +144,7 @@ class Session:
         asked_at = loop.time()
         joined = await loop.run_in_executor(self._beats, self._coordinator.join)
         self._clock.follow(joined.now, joined.read_at)
-        self._lease_until(asked_at + joined.lease_s)
+        self._allowance.lease_until(asked_at + joined.lease_s)
         self._read_meter()
         opening = [CapacityChanged(BytesPerSecond(0.0))] if self._is_bounded else []
         beating = loop.create_task(self._beat())
@@ -242,11 +239,10 @@ class Session:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             self._hold(False)
-            self._lease_until(asked_at + news.lease_s)
+            self._allowance.lease_until(asked_at + news.lease_s)
             self._hear(asked_at, news)
             await self._give_back()
-            is_waiting = self._leaving or self._has_shrunk or not self.crawl.frontier.waiting
-            self._has_shrunk = False
+            is_waiting = self._leaving or self._allowance.has_shrunk or not self.crawl.frontier.waiting
             pause_s = QUICK_BEAT_S if is_waiting else BEAT_EVERY_S
             await asyncio.sleep(max(0.0, asked_at + pause_s - loop.time()))
 
@@ -264,12 +260,12 @@ class Session:
             crawl.frontier.waiting,
             crawl.in_flight,
             *self._at_second,
-            self._share_number,
+            self._allowance.share_number,
         )
 
     def _hear(self, asked_at: float, news: News) -> None:
         if self._is_bounded:
-            self._keep_to(asked_at, news.share)
+            self._allowance.keep_to(asked_at, news.share)
         if news.taken is not None and self._end is None:
             self._driver.tell(self._taken(news.taken))
         if news.mail:
@@ -327,26 +323,3 @@ class Session:
             await asyncio.get_running_loop().run_in_executor(
                 self._commits, self._until_done, self._coordinator.give_back, ready
             )
-
-    # -- what we may do, until when ---------------------------------------------------------------------
-
-    def _lease_until(self, at: float) -> None:
-        """On the loop's clock, which goes on while we are cut off."""
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
-        self._lease_timer = asyncio.get_running_loop().call_at(at - _MARGIN_S, self._lost)
-
-    def _keep_to(self, asked_at: float, share: NewShare | None) -> None:
-        if share is None or share.number == self._share_number:
-            return
-        self._share_number = share.number
-        self._has_shrunk = share.rate_bytes_per_s < self._share_bytes_per_s
-        self._share_bytes_per_s = share.rate_bytes_per_s
-        if self._share_timer is not None:
-            self._share_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._share_timer = loop.call_at(asked_at + share.lasts_s, self._share_over)
-        self._driver.tell(CapacityChanged(share.rate_bytes_per_s))
-
-    def _share_over(self) -> None:
-        self._driver.tell(CapacityChanged(BytesPerSecond(0.0)))

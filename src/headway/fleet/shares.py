@@ -65,12 +65,17 @@ def hand_out(
     # Rounded down, so that a thousand roundings do not add up to a byte too much.
     return {
         collector: BytesPerSecond(
-            math.floor(reservations.get(collector, 0.0) + part * rises[collector])
+            _rounded_down(reservations.get(collector, 0.0) + part * rises[collector])
             if collector in rises
-            else math.floor(target)
+            else _rounded_down(target)
         )
         for collector, target in targets.items()
     }
+
+
+def _rounded_down(rate: float) -> float:
+    """To a thousandth, so that on the slowest link nobody is left with nothing."""
+    return math.floor(rate * 1000) / 1000
 
 
 def lend(

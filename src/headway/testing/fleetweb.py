@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import struct
 import termios
 import threading
@@ -43,6 +44,8 @@ class Verdict(NamedTuple):
 
 _SILENCE_S = 15.0
 _LOOK_EVERY_S = 0.004
+_DATA_RECEIVED_AT, _ACK_RECEIVED_AT = 52, 56
+"""In the kernel's `tcp_info`."""
 _Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -149,7 +152,7 @@ class FleetWeb:
         return talk
 
     async def _answer(self, number: int, path: str, writer: asyncio.StreamWriter) -> None:
-        began_at = time.monotonic()
+        began_at = time.monotonic() - (_ago_s(writer, _DATA_RECEIVED_AT) if self._sees_arrivals else 0.0)
         if path != "/robots.txt":
             await asyncio.sleep(self._latency_s)
         body = self._body(number, path)
@@ -168,9 +171,7 @@ class FleetWeb:
             ended_at, is_whole = await _arrived(writer, ended_at)
         by = writer.get_extra_info("peername", ("",))[0]
         is_whole = is_whole and not writer.is_closing()
-        self.asked.append(
-            Asked(self.sites[number], path, began_at, ended_at, len(body) + 80, is_whole, by)
-        )
+        self.asked.append(Asked(self.sites[number], path, began_at, ended_at, len(body) + 80, is_whole, by))
 
     def _body(self, number: int, path: str) -> bytes:
         page = int(path[1:]) if path[1:].isdigit() else -1
@@ -192,12 +193,22 @@ async def _arrived(writer: asyncio.StreamWriter, sent_at: float) -> tuple[float,
     while time.monotonic() < until_at and not writer.is_closing():
         unsent = writer.transport.get_write_buffer_size() + _unacknowledged(writer)
         if unsent != left:
-            last_at, left = time.monotonic(), unsent
-            until_at = last_at + _SILENCE_S
+            last_at, left = time.monotonic() - _ago_s(writer, _ACK_RECEIVED_AT), unsent
+            until_at = time.monotonic() + _SILENCE_S
         if not unsent:
             return last_at, True
         await asyncio.sleep(_LOOK_EVERY_S)
     return last_at, False
+
+
+def _ago_s(writer: asyncio.StreamWriter, field_at: int) -> float:
+    """When the kernel last heard of the other side, whenever we come to look."""
+    try:
+        info = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)
+    except (OSError, ValueError):
+        return 0.0
+    (ago_ms,) = struct.unpack_from("I", info, field_at)
+    return float(min(1.0, ago_ms / 1000))
 
 
 def _unacknowledged(writer: asyncio.StreamWriter) -> int:

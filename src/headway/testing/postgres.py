@@ -48,7 +48,7 @@ def find_postgres() -> Path | None:
 
 class TemporaryPostgres:
     def __init__(self, *, network: str | None = None, **settings: str) -> None:
-        """`network`: from where else it may be reached, when `listen_addresses` says more than this machine."""
+        """`network`: from where else it may be reached, when `listen_addresses` says more."""
         self._network = network
         programs = find_postgres()
         if programs is None:
