@@ -19,8 +19,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 _SMALL_LINK_BYTES_PER_S = 2_000_000
 _NO_CLAIM_SHARE = 0.01
-_MAX_CREDIT_S = 0.15
-_CREDIT_LASTS_S = 0.5
+_MAX_CREDIT_S = 0.3
+_CREDIT_LASTS_S = 1.0
+_MAKES_UP_AT = 1.5
+"""Held-back time is made up for at this multiple of the rate: all at once, it would be the next lump."""
 _LOOK_AGAIN_S = 0.004
 _MAY_LAG_S = 1.0
 """How far a site may fall behind its share, waiting for the network, and still make up for it."""
@@ -68,7 +70,7 @@ class Grants(Generic[Key]):
         self._catch_up_s = catch_up_s
         self._max_debt_s = max_debt_s
         self._fixed_aim = aim
-        self._capacity = math.inf
+        self._capacity = self._rate = math.inf  # `_rate` is what the clock runs at
         self._peak = PeakGuard(now, math.inf, peak_tolerance)
         self._credit_bytes = 0.0
         self._credit_until = now
@@ -81,8 +83,6 @@ class Grants(Generic[Key]):
         self._active_claims = 0.0
         self._active_without_claim = 0
         self._common_weight = 1.0
-        self._rate = math.inf
-        """What the clock runs at."""
         self._purge_at = 256
         self._queue: list[tuple[float, int, Ask[Key]]] = []
         self._serial = 0
@@ -241,24 +241,26 @@ class Grants(Generic[Key]):
     def _may_grant(self, now: float, cost_bytes: float, latency_s: float) -> bool:
         if math.isinf(self._capacity):
             return True
-        if not self._capacity or (self._clear_at > now and self._credit_left(now) < cost_bytes):
+        if not self._capacity or self._clear_at > now:
             return False
-        if not self._peak.fits(now, now + latency_s, cost_bytes):
-            self._blocked_until = now + _LOOK_AGAIN_S
-            return False
-        return True
+        if self._peak.fits(now, now + latency_s, cost_bytes):
+            return True
+        self._blocked_until = now + _LOOK_AGAIN_S
+        return False
 
     def _spend(self, now: float, cost_bytes: float) -> None:
-        if self._credit_left(now) >= cost_bytes:
-            self._credit_bytes -= cost_bytes
-        else:
-            # Time that the guard held back is made up for; time in which nobody asked is not.
-            back_s = _MAX_CREDIT_S if self._blocked_until > self._clear_at else self._catch_up_s
-            self._clear_at = max(self._clear_at, now - back_s) + cost_bytes / self._rate
+        """Time that the guard held back is made up for; time in which nobody asked is not."""
+        missed_s = now - self._catch_up_s - self._clear_at
+        if missed_s > 0.0:
+            if self._blocked_until > self._clear_at:
+                self._credit(now, missed_s * self._rate)
+            self._clear_at += missed_s
+        made_up_bytes = min(self._credit_left(now), cost_bytes * (1.0 - 1.0 / _MAKES_UP_AT))
+        self._credit_bytes -= made_up_bytes
+        self._clear_at += (cost_bytes - made_up_bytes) / self._rate
 
     def _credit(self, now: float, unused_bytes: float) -> None:
-        most = _MAX_CREDIT_S * self._rate
-        self._credit_bytes = min(self._credit_left(now) + unused_bytes, most)
+        self._credit_bytes = min(self._credit_left(now) + unused_bytes, _MAX_CREDIT_S * self._rate)
         self._credit_until = now + _CREDIT_LASTS_S
 
     def _credit_left(self, now: float) -> float:

@@ -30,6 +30,9 @@ _FELL_TO = 0.7
 _LOOK_EVERY_S = 0.25
 _LEARN_EVERY_S = 0.1
 _STALLED_AFTER_S = 0.5
+_LARGEST_ASK_CHUNKS = (
+    8  # a large one must wait until the second has room for all of it, and all others with it
+)
 
 
 class Meter:
@@ -106,7 +109,13 @@ class Meter:
         self._enter(now)
         if now >= self._look_at or self._version != self._pacer.version:
             self._resize(self._better_buffer(now))
-        return int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
+        first_bytes = int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
+        if first_bytes > _LARGEST_ASK_CHUNKS * self._pacer.chunk_bytes:
+            # The kernel offers a part of the window first, and the rest only when that has come.
+            crossed = self._wire.crossed()
+            if crossed is not None and crossed.offered_bytes is not None:
+                return min(first_bytes, crossed.offered_bytes + self._pacer.chunk_bytes)
+        return first_bytes
 
     def may_ask(self, now: float) -> bool:
         return now < self._pacer.asks_until
@@ -164,7 +173,8 @@ class Meter:
         if ahead > self._window_bytes or ahead >= remaining:
             return 0
         window_bytes = max(self._window_bytes, held_unread_bytes(self._buffer_wanted))
-        return min(window_bytes + self._pacer.chunk_bytes, remaining) - ahead
+        lacking = min(window_bytes + self._pacer.chunk_bytes, remaining) - ahead
+        return min(lacking, _LARGEST_ASK_CHUNKS * self._pacer.chunk_bytes)
 
     def settle(self, now: float) -> int:
         """Nothing more is to come for now. Returns the wire bytes since the last time."""
@@ -192,7 +202,11 @@ class Meter:
             self._moved_at = now
         elif now > self._moved_at + _STALLED_AFTER_S + self._book.round_trip_s:
             return 0.0, 0.0
-        outstanding = max(0, self._granted - crossed.stream_bytes) * self._book.overhead_factor
+        # What the kernel would take in unread is a guess on the safe side; what it offered, it can be sent.
+        to_come = max(0, self._granted - crossed.stream_bytes)
+        if crossed.offered_bytes is not None:
+            to_come = min(to_come, crossed.offered_bytes)
+        outstanding = to_come * self._book.overhead_factor
         return arrived, self._book.saw(lasted_s, arrived, outstanding)
 
     def _enter(self, now: float) -> None:

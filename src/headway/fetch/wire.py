@@ -27,13 +27,13 @@ OVERHEAD_FACTOR = (SEGMENT_PAYLOAD_BYTES + SEGMENT_OVERHEAD_V4) / SEGMENT_PAYLOA
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _TCP_WINDOW_CLAMP = getattr(socket, "TCP_WINDOW_CLAMP", None)
 _TCP_MAXSEG = getattr(socket, "TCP_MAXSEG", None)
-# bytes_acked, bytes_received, segs_out, segs_in, notsent_bytes, min_rtt of the kernel's struct tcp_info
 _NO_LINGERING = struct.pack("ii", 1, 0)
+# bytes_acked, bytes_received, segs_out, segs_in, notsent_bytes, min_rtt of the kernel's struct tcp_info
 _COUNTERS = struct.Struct("@QQIIII")
 _COUNTERS_AT = 120
-_TCP_INFO_BYTES = _COUNTERS_AT + _COUNTERS.size
 _WINDOW = struct.Struct("@I")
 _WINDOW_AT = 232  # tcpi_rcv_wnd, in kernels since 6.2
+_TCP_INFO_BYTES = _WINDOW_AT + _WINDOW.size
 # Measured with packets of 1,514 bytes: the receive buffer asked for, and what the kernel takes in unread.
 # When that is full, most must be read before the server may send again, and then a good part comes at once.
 _HELD_UNREAD = ((2304, 2258), (3072, 4412), (8192, 15_319))
@@ -53,6 +53,8 @@ class Crossed(NamedTuple):
     """The same with the headers of TCP, IP and Ethernet."""
     sent_bytes: int
     round_trip_s: float | None
+    offered_bytes: int | None = None
+    """The window last offered: more cannot come before something is read. None where it is not told."""
 
 
 class Wire:
@@ -72,13 +74,18 @@ class Wire:
         try:
             info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
             counters = _COUNTERS.unpack_from(info, _COUNTERS_AT)
+            offered = _WINDOW.unpack_from(info, _WINDOW_AT)[0] if len(info) >= _TCP_INFO_BYTES else None
         except (OSError, struct.error):
             return None
         acked, received, segments_out, segments_in, _, min_rtt_us = counters
         overhead = self._overhead_bytes
         round_trip_s = min_rtt_us / 1e6 if 0 < min_rtt_us < _NEVER_MEASURED_US else None
         return Crossed(
-            received, received + overhead * segments_in, acked + overhead * segments_out, round_trip_s
+            received,
+            received + overhead * segments_in,
+            acked + overhead * segments_out,
+            round_trip_s,
+            offered,
         )
 
     def set_buffer(self, buffer_bytes: int) -> None:
@@ -86,14 +93,10 @@ class Wire:
 
     def is_shut(self) -> bool:
         """Whether the window last offered has no room for a packet, so that none can be on its way."""
-        if _TCP_INFO is None:
+        crossed = self.crossed()
+        if crossed is None or crossed.offered_bytes is None:
             return False
-        try:
-            info = self._sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _WINDOW_AT + _WINDOW.size)
-            (offered,) = _WINDOW.unpack_from(info, _WINDOW_AT)
-        except (OSError, struct.error):
-            return False
-        return int(offered) < SEGMENT_PAYLOAD_BYTES
+        return crossed.offered_bytes < SEGMENT_PAYLOAD_BYTES
 
 
 def buffer_for(flowing_bytes: float) -> int:
