@@ -43,7 +43,7 @@ class KnownPages:
         self._begins = np.searchsorted(self.site_of[self._in_order], np.arange(spec.sites + 1))
         self._site_list, self._depth_list = self.site_of.tolist(), self.depths.tolist()
         self._number = {site: number for number, site in enumerate(self.sites)}
-        self._taken = np.zeros(spec.sites, dtype=np.int64)
+        self._taken = [0] * spec.sites
         self.spent_s = 0.0
         """In the store's place, which is not the frontier's time."""
 

@@ -73,14 +73,16 @@ class Frontier:
         """The site is being asked: nothing more to it until `free`."""
         room = self._rooms[site]
         room.busy = True
-        self._mark(room)
+        if not room.is_changed:
+            self._mark(room)
 
     def free(self, site: Site, at: Instant) -> None:
         """The site has answered, and may be asked again from an instant on."""
-        room = self.room(site)
+        room = self._rooms.get(site) or self.room(site)
         room.busy = False
         room.free_at = at
-        self._mark(room)
+        if not room.is_changed:
+            self._mark(room)
 
     def next_site(self, now: Instant) -> Room | None:
         """The free site that the ordering wants next, with at least one page in line; it is not taken yet."""
@@ -105,11 +107,13 @@ class Frontier:
     def take(self, room: Room) -> Waiting:
         """The next page of a site that `next_site` or `next_sites` named."""
         self.waiting -= 1
-        self._mark(room)
+        if not room.is_changed:
+            self._mark(room)
         waiting = room.take()
         if self._learning is not None:
             self._lent.add(waiting.page.key)
-        self._mind(room)
+        elif self._most_held is not None:
+            self._mind(room)
         return waiting
 
     def take_all(self, site: Site) -> list[Waiting]:
@@ -202,9 +206,9 @@ class Frontier:
                 heappush(self._ready, ready)
         if not self._changed:
             return
-        for room in self._changed:
+        changed, self._changed = self._changed, []
+        for room in changed:
             self._place(now, room)
-        self._changed.clear()
 
     def _mark(self, room: Room) -> None:
         if not room.is_changed:
@@ -222,18 +226,18 @@ class Frontier:
 
     def _place(self, now: Instant, room: Room) -> None:
         room.is_changed = False
-        room.version += 1
+        room.version = version = room.version + 1
         at = room.ready_at()
+        if at >= FOREVER:
+            return
         if at <= now:
             room.admit_due(now)
-            heappush(self._ready, self._ready_entry(room))
+            heappush(self._ready, (self._ordering.site_key(room), room.first_serial, version, room))
             if len(self._ready) > 4 * len(self._rooms) + 64:
                 self._ready = [entry for entry in self._ready if entry[2] == entry[3].version]
                 heapify(self._ready)
-        elif at < FOREVER:
+        else:
             # Nothing about a site changes while it sleeps, or else it is placed anew: its key holds.
-            ready = self._ready_entry(room)
-            heappush(self._sleeping, (at, ready[1], room.version, room, None if room.has_later else ready))
-
-    def _ready_entry(self, room: Room) -> _Ready:
-        return self._ordering.site_key(room), room.first_serial, room.version, room
+            serial = room.first_serial
+            ready = None if room.has_later else (self._ordering.site_key(room), serial, version, room)
+            heappush(self._sleeping, (at, serial, version, room, ready))

@@ -27,6 +27,9 @@ class Waiting(NamedTuple):
     attempt: int
 
 
+_new_tuple = tuple.__new__  # what `Waiting(...)` comes to, without its check of the arguments
+
+
 class _Queue:
     """First in, first out; the places of those taken are cut off now and then."""
 
@@ -66,7 +69,7 @@ class _Queue:
             head = 0
         self.head = head
         attempt = self.attempts.pop(serial, 0) if self.attempts else 0
-        return Waiting(key, serial, page, attempt)
+        return _new_tuple(Waiting, (key, serial, page, attempt))
 
 
 class Line:

@@ -28,6 +28,8 @@ def pages_held_each(in_all: int, sites: int) -> int:
 
 
 class SpillingRoom(Room):
+    __slots__ = ("_end", "is_loading", "spilled")
+
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self.spilled = 0
@@ -90,16 +92,17 @@ class SpillingRoom(Room):
         alike: list[Page] = []
         last_key = math.nan
         for place, record in enumerate(fresh, serial):
-            key = page_key(record.page)
-            if alike and (key != last_key or record.attempt or record.retry_at is not None):
+            page, attempt, retry_at = record.page, record.attempt, record.retry_at
+            key = page_key(page)
+            if alike and (key != last_key or attempt or retry_at is not None):
                 self._line.extend(last_key, place - len(alike), alike)
                 alike = []
-            if record.retry_at is not None:
-                self._put_off(Waiting(key, place, record.page, record.attempt), record.retry_at)
-            elif record.attempt:
-                self._line.push(Waiting(key, place, record.page, record.attempt))
+            if retry_at is not None:
+                self._put_off(Waiting(key, place, page, attempt), retry_at)
+            elif attempt:
+                self._line.push(Waiting(key, place, page, attempt))
             else:
-                alike.append(record.page)
+                alike.append(page)
             last_key = key
         if alike:
             self._line.extend(last_key, serial + len(fresh) - len(alike), alike)
@@ -119,4 +122,6 @@ class SpillingRoom(Room):
         return everyone
 
     def ready_at(self) -> Instant:
-        return super().ready_at() if self._line or self._later else FOREVER
+        if self._line.count:
+            return FOREVER if self.busy else self.free_at
+        return super().ready_at() if self._later else FOREVER
