@@ -7,6 +7,7 @@ one small file, each into a row of its own, and nobody grants itself what the se
 
 from __future__ import annotations
 
+import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ _AHEAD = 100
 _SLOTS = 2 * _AHEAD + 1
 _AT, _LATE, _RINGS = 0, 1, 2
 _COLUMNS = _RINGS + 2 * _SLOTS
-_TOLERANCE = 0.035
+_TOLERANCE = 0.02
 _LATE_AT_MOST_S = 0.3
 _LARGE_PART = 0.1
+_BEAT_S = 0.01
 _INDEX = np.arange(_SLOTS)
 
 
@@ -126,18 +128,33 @@ class SpiderPacer(Pacer):
 
     def __init__(self, capacity_bytes_per_s: float) -> None:
         self._seat: tuple[Neighbours, int] | None = None
+        self._beat: asyncio.TimerHandle | None = None
         super().__init__(capacity_bytes_per_s)
 
     def sit_down(self, neighbours: Neighbours, row: int) -> None:
         """Before the first grant."""
         self._seat = neighbours, row
 
+    def close(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+        super().close()
+
     def _open_books(self, now: float) -> Grants[Site]:
-        guard = None if self._seat is None else SharedGuard(now, *self._seat)
-        return _SpiderGrants(now, self._capacity, guard)
+        if self._seat is None:
+            return super()._open_books(now)
+        self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._look_and_tell)
+        return _SpiderGrants(now, self._capacity, SharedGuard(now, *self._seat))
+
+    def _look_and_tell(self) -> None:
+        """A small share asks rarely, and what is seen late would be told as if it had come late."""
+        loop = asyncio.get_running_loop()
+        self._beat = loop.call_later(_BEAT_S, self._look_and_tell)
+        if self._meters:
+            self._look(loop.time())
 
 
 class _SpiderGrants(Grants[Site]):
-    def __init__(self, now: float, capacity_bytes_per_s: float, guard: PeakGuard | None) -> None:
+    def __init__(self, now: float, capacity_bytes_per_s: float, guard: PeakGuard) -> None:
         super().__init__(now, capacity_bytes_per_s)
-        self._peak = guard or self._peak
+        self._peak = guard

@@ -36,6 +36,7 @@ NEIGHBOURS = "link"
 """While it runs: what all crawlers together have on their way."""
 BUILT_IN = "headway.scrapy.spider.SiteSpider"
 _HORIZON_S = Seconds(28 * 86_400.0)
+_MARGIN = 0.04
 
 
 class SiteResult(msgspec.Struct, frozen=True):
@@ -102,11 +103,18 @@ class ScrapyRun:
         runs = [self._site_run(number, task) for number, task in enumerate(tasks)]
 
         def plan() -> Course:
-            problem = self._problem(Instant(time.time()), tasks)
-            return Course(self._policy, Objective(self._job.file.crawl.objective), problem)
+            """With a little in hand where that can be had: no crawl goes to the second as planned."""
+            now = Instant(time.time())
+            with_margin = self._course(self._problem(now, tasks, margin=_MARGIN))
+            if (with_margin.planned.end_s <= with_margin.problem.deadline_s).all():
+                return with_margin
+            return self._course(self._problem(now, tasks))
 
         course = await self._crawl(runs, plan, store, tell)
-        return self._result(course, runs)
+        return self._result(course, runs, [task.deadline_at for task in tasks])
+
+    def _course(self, problem: Problem) -> Course:
+        return Course(self._policy, Objective(self._job.file.crawl.objective), problem)
 
     async def _crawl(
         self,
@@ -173,13 +181,14 @@ class ScrapyRun:
             no_proxy=crawl.no_proxy,
         )
 
-    def _problem(self, now: Instant, tasks: list[SiteTask]) -> Problem:
+    def _problem(self, now: Instant, tasks: list[SiteTask], margin: float = 0.0) -> Problem:
         segments = self._job.timetable.segments(now, _HORIZON_S)
         return Problem.of(
             [task.data_bytes for task in tasks],
             Timetable([(float(from_s), AIM * float(rate)) for from_s, _, rate in segments]),
             deadline_s=[
-                math.inf if task.deadline_at is None else max(1e-3, task.deadline_at - now) for task in tasks
+                math.inf if task.deadline_at is None else max(1e-3, (1 - margin) * (task.deadline_at - now))
+                for task in tasks
             ],
             cap_bytes_per_s=[float(task.wish.cap_bytes_per_s or math.inf) for task in tasks],
             weight=[task.wish.weight for task in tasks],
@@ -252,11 +261,11 @@ class ScrapyRun:
             environment["SSL_CERT_FILE"] = str(Path(crawl.ca_file).absolute())
         return environment
 
-    def _result(self, course: Course, runs: list[SiteRun]) -> RunResult:
+    def _result(self, course: Course, runs: list[SiteRun], due_at: list[Instant | None]) -> RunResult:
         sites = []
-        for run, end_s, due_s in zip(
-            runs, course.planned.end_s.tolist(), course.problem.deadline_s.tolist(), strict=True
-        ):
+        began_at = time.time() - self._crew.now_s() if self._crew is not None else 0.0
+        for run, end_s, deadline_at in zip(runs, course.planned.end_s.tolist(), due_at, strict=True):
+            due_s = math.inf if deadline_at is None else deadline_at - began_at
             is_done = run.ended_s is not None and not run.is_given_up
             sites.append(
                 SiteResult(

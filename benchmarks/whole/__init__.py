@@ -1,0 +1,1 @@
+"""Every comparison one after the other, and `RESULTS.md`, which says what came of it."""
