@@ -47,6 +47,7 @@ def judge(
     with PostgresReader(store) as reader:
         done = [page for page in reader.pages() if page.state == "done"]
         waiting = reader.totals().waiting
+        (rows,) = reader.ask("SELECT count(*), count(DISTINCT key) FROM page WHERE state = 'done'")
     wanted = verdict.pages + verdict.lost
     urls = {page.url for page in done}
     places = {_place(folder): folder for folder in folders if (folder / "collector.json").exists()}
@@ -60,7 +61,7 @@ def judge(
     return {
         "pages": wanted,
         "lost": wanted - len(urls) + waiting,
-        "rows_doubled": len(done) - len(urls),
+        "rows_doubled": rows[0] - rows[1],
         "not_in_archive": unreadable,
         "under_way": excused,
         "doubled": len(twice) - excused,
@@ -117,7 +118,10 @@ def _fetched_twice(asked: Sequence[Asked]) -> list[Asked]:
 
 def _explains(fault: Struck, fetch: Asked) -> bool:
     is_its_own = fault.by is None or fault.by == fetch.by
-    return is_its_own and fault.began_at - _COMMITTED_S < fetch.ended_at and fetch.began_at < fault.ended_at
+    # TCP tries again after as long as it was cut off: until then nothing is committed, and another fault may
+    # find more under way.
+    over_at = fault.ended_at + (fault.ended_at - fault.began_at) + _COMMITTED_S
+    return is_its_own and fault.began_at - _COMMITTED_S < fetch.ended_at and fetch.began_at < over_at
 
 
 def _place(folder: Path) -> str:

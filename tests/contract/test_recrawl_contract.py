@@ -20,6 +20,13 @@ def test_sqlite(check: Check, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", RECRAWL_CHECKS)
+def test_postgres(check: Check, postgres_store: str) -> None:
+    from headway.store.postgres.store import PostgresStore
+
+    check(lambda: PostgresStore(postgres_store))
+
+
+@pytest.mark.parametrize("check", RECRAWL_CHECKS)
 def test_memory(check: Check) -> None:
     store = MemoryStore()
     check(lambda: store)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.model.command import (
     PageState,
+    SaveAgain,
     SaveFound,
     SaveNotice,
     SaveServers,
@@ -22,12 +23,14 @@ from headway.model.command import (
     Saving,
 )
 from headway.model.outcome import Kind
-from headway.model.page import Page, PageKey, Site
+from headway.model.page import AGAIN, Page, PageKey, Site
 from headway.model.task import Task
 from headway.store import rows
+from headway.store.again import in_turn
 from headway.store.batch import Notes
 from headway.store.postgres import arrays
 from headway.store.postgres import statements as sql
+from headway.store.postgres.again import ADD_SIGHTINGS, KEEP_CONTENTS
 from headway.store.postgres.numbers import Numbers
 from headway.store.sums import Sums
 
@@ -46,6 +49,7 @@ class Sorted:
         self.found: dict[PageKey, Page] = {}
         self.elsewhere: set[PageKey] = set()
         self.settled: list[SaveSettled] = []
+        self.turns = list(in_turn(batch))
         self.sites: dict[str, SaveSite] = {}
         self.robots: dict[str, tuple[str | None, float | None]] = {}
         self.servers: dict[str, bytes] = {}
@@ -68,7 +72,12 @@ class Sorted:
 
     def site_names(self) -> set[str]:
         names = {page.site for page in self.found.values()} | {each.page.site for each in self.settled}
+        names |= {page.site for page in self.again()}
         return names | self.sites.keys() | self.tasks.keys() | {site for site, _, _ in self.notices}
+
+    def again(self) -> list[Page]:
+        """Pages that are to wait once more."""
+        return [page for _, savings in self.turns for saving in savings for page in saving.pages]
 
     def _add_found(self, saving: SaveFound) -> None:
         for page in saving.pages:
@@ -109,7 +118,7 @@ class BatchWriter:
         numbers = self._numbers
         placed = [(numbers.site_id(page.site), page, numbers.take_place()) for page in batch.found.values()]
         placed.sort(key=lambda row: (row[0], row[1].key))
-        first, *further = _without_repeats(batch.settled)
+        (first, again), *further = batch.turns
         added = self._ask_many(
             sql.ADD_SEEN,
             [(site_id, page.key, place) for site_id, page, place in placed],
@@ -118,9 +127,11 @@ class BatchWriter:
         known = self._find(first)
         self._queue(placed, {place for (place,) in added()} if added else set(), batch.elsewhere)
         self._settle(first, known() if known else [], notes)
-        for part in further:
+        self._queue_again(again)
+        for part, again in further:
             known = self._find(part)
             self._settle(part, known() if known else [], notes)
+            self._queue_again(again)
         file_rows = [(numbers.file_id(name), length) for name, length in file_lengths.items()]
         self._change_many(sql.PUT_FILES, file_rows, ("bigint", "bigint"))
         self._change_many(sql.PUT_SERVERS, sorted(batch.servers.items()), ("text", "bytea"))
@@ -143,9 +154,29 @@ class BatchWriter:
         sites = {site_id for site_id, _ in mail} - self._numbers.held_site_ids
         self._change_many(sql.ADD_HOLDINGS, [(site_id,) for site_id in sites], ("bigint",))
 
+    def _queue_again(self, savings: Sequence[SaveAgain]) -> None:
+        """Pages that wait already, or twice in a batch, wait once."""
+        wanted = {page.key: (page, each.not_before) for each in reversed(savings) for page in each.pages}
+        answer = self._find_pages([page for page, _ in wanted.values()])
+        known = {row[:2]: (row[2], row[3]) for row in answer()} if answer else {}
+        changes = _Changes()
+        for page, not_before in wanted.values():
+            site_id = self._numbers.site_id(page.site)
+            place, page_id = known.get((site_id, page.key), (None, None))
+            if place is not None:
+                continue
+            place, rank = self._numbers.take_place(), self._rank_of(page)
+            row = rows.waiting_row(site_id, place, page, rank, attempt=AGAIN, retry_at=not_before)
+            changes.placed.append(row)
+            changes.seen.append((place, page_id, site_id, page.key))
+        self._write_changes(changes)
+
     def _find(self, settled: Sequence[SaveSettled]) -> Any:
+        return self._find_pages([each.page for each in settled])
+
+    def _find_pages(self, pages: Sequence[Page]) -> Any:
         site_id = self._numbers.site_id
-        asked = sorted((site_id(each.page.site), each.page.key) for each in settled)
+        asked = sorted((site_id(page.site), page.key) for page in pages)
         return self._ask_many(sql.FIND_SEEN, asked, ("bigint", "bigint"))
 
     def _settle(
@@ -166,7 +197,8 @@ class BatchWriter:
                 self._count_page(site_id, saving.state, saving.outcome.kind, 1)
                 if page_id is not None:
                     self._count_page(site_id, PageState(state), Kind(kind), -1)
-                page_id = self._numbers.take_page_id()
+                last_page_id, page_id = page_id, self._numbers.take_page_id()
+                changes.note_visit(saving, page_id, last_page_id)
                 changes.add_page(page_id, site_id, saving, self._file_id(saving), notes)
             elif place is not None:
                 changes.retried.append((saving.attempt + 1, saving.retry_at, site_id, place))
@@ -192,6 +224,8 @@ class BatchWriter:
         change(sql.DROP_WAITING, sorted(changes.dropped), ("bigint", "bigint"))
         self._add("waiting", changes.placed)
         self._add("page", changes.pages)
+        change(ADD_SIGHTINGS, changes.sightings, ("bigint", "text", "text", "bytea"))
+        change(KEEP_CONTENTS, changes.unchanged, ("bigint", "bigint"))
         change(sql.PUT_SEEN, sorted(changes.seen, key=_by_last_two), ("bigint",) * 4)
         change(sql.ADD_CONTENT, sorted(dict(reversed(changes.contents)).items()), ("bigint", "bigint"))
 
@@ -267,6 +301,16 @@ class _Changes:
         self.pages: list[tuple[object, ...]] = []
         self.seen: list[tuple[Any, ...]] = []
         self.contents: list[tuple[int, int]] = []
+        self.sightings: list[tuple[object, ...]] = []
+        self.unchanged: list[tuple[int, int]] = []
+
+    def note_visit(self, saving: SaveSettled, page_id: int, last_page_id: int | None) -> None:
+        sighting = saving.sighting
+        if sighting is not None:
+            texts = (rows.clean_text(text) or None for text in (sighting.etag, sighting.last_modified))
+            self.sightings.append((page_id, *texts, sighting.history or None))
+        if saving.outcome.kind is Kind.NOT_MODIFIED and last_page_id is not None:
+            self.unchanged.append((last_page_id, page_id))
 
     def add_page(
         self, page_id: int, site_id: int, saving: SaveSettled, file_id: int | None, notes: Notes
@@ -277,16 +321,6 @@ class _Changes:
         self.seen.append((None, page_id, site_id, saving.page.key))
         if rows.is_original(saving, note):
             self.contents.append((rows.fingerprint_of(saving.outcome.digest), page_id))
-
-
-def _without_repeats(settled: Iterable[SaveSettled]) -> list[list[SaveSettled]]:
-    """Parts to be written one after the other, in each of which a page comes once; nearly always one."""
-    parts: list[dict[PageKey, SaveSettled]] = [{}]
-    for saving in settled:
-        if saving.page.key in parts[-1]:
-            parts.append({})
-        parts[-1][saving.page.key] = saving
-    return [list(part.values()) for part in parts]
 
 
 _by_last_two = itemgetter(2, 3)

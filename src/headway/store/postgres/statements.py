@@ -87,6 +87,12 @@ FIND_CONTENT = """
     SELECT site.site, page.path, page.fetched_at, page.payload_digest
     FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id
     WHERE content.fingerprint = %s AND page.digest = %s"""
+FIND_CONTENTS = """
+    SELECT asked.digest, site.site, page.path, page.fetched_at
+    FROM unnest(%s::bigint[], %s::text[]) AS asked (fingerprint, digest)
+    JOIN content ON content.fingerprint = asked.fingerprint
+    JOIN page ON page.id = content.page_id AND page.digest = asked.digest
+    JOIN site ON site.id = page.site_id"""
 COLUMN_TYPES = """
     SELECT table_name, data_type FROM information_schema.columns
     WHERE table_schema = %s AND table_name = ANY(%s) ORDER BY ordinal_position"""

@@ -12,6 +12,7 @@ import numpy as np
 
 from headway.frontier.spilling import pages_held_each
 from headway.model.command import SaveNotice, Saving
+from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
@@ -19,10 +20,11 @@ from headway.ports import Original
 from headway.store import course, rows
 from headway.store import statements as shared
 from headway.store.batch import Notes
-from headway.store.postgres import arrays
+from headway.store.postgres import again, arrays
 from headway.store.postgres import statements as sql
 from headway.store.postgres.address import Address
 from headway.store.postgres.batch import BatchWriter, Sorted
+from headway.store.postgres.course import sample_row, write_course
 from headway.store.postgres.numbers import Numbers
 from headway.store.postgres.tables import check_version, open_or_make, translated_query
 from headway.store.postgres.texts import from_text, to_text
@@ -107,14 +109,14 @@ class PostgresStore:
                 sites=by_kind.site_names(),
                 files=captures | file_lengths.keys(),
                 pages=len(by_kind.settled),
-                places=len(by_kind.found) + len(by_kind.settled),
+                places=len(by_kind.found) + len(by_kind.settled) + len(by_kind.again()),
             )
             with connection.pipeline(), connection.transaction():
                 if first is not None and not first(connection):
                     return False
                 writer = BatchWriter(connection, self._numbers, self._types, self._rank_of)
                 writer.write(by_kind, file_lengths, notes or {})
-                _write_course(connection, samples, looks)
+                write_course(connection, samples, looks)
             return True
 
         is_written = self.asked(write)
@@ -131,12 +133,33 @@ class PostgresStore:
         course: Sequence[course.SiteCourse] = (),
     ) -> None:
         """Remember how things stood at an instant; saved with the next commit."""
-        self._samples.append(_sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
+        self._samples.append(sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
         self._course += course
 
     def find_digest(self, digest: str) -> Original | None:
         found = self._find_content(digest)
         return None if found is None else found[0]
+
+    def find_originals(self, digests: Sequence[str]) -> dict[str, Original]:
+        """The first committed capture of each of these contents, where there is one."""
+        asked_for = ([rows.fingerprint_of(digest) for digest in digests], list(digests))
+        return {
+            digest: Original(rows.url_of(from_text(path), Site(from_text(site))), Instant(fetched_at))
+            for digest, site, path, fetched_at in self.asked(
+                lambda run: run.execute(sql.FIND_CONTENTS, asked_for).fetchall()
+            )
+        }
+
+    def find_copy(self, page: Page) -> Copy | None:
+        return self.find_copies([page]).get((page.site, page.key))
+
+    def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
+        return self.asked(lambda run: again.find_copies(run, pages))
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether all pages have been queued more than once."""
+        return self.asked(lambda run: run.execute("SELECT FROM round LIMIT 1").fetchone()) is not None
 
     def payload_digest_of(self, digest: str) -> str | None:
         """The digest of the octets kept for this content, which are compressed as the server sent them."""
@@ -308,23 +331,3 @@ def _first_waiting(
 def _page(path: str, site: str, key: int, depth: int, score: float) -> Page:
     site = from_text(site)
     return Page(rows.url_of(from_text(path), Site(site)), Site(site), PageKey(key), depth, score)
-
-
-def _sample_row(
-    at: float, wire_bytes: int, capacity_bytes_per_s: float, gauges: course.Gauges | None
-) -> tuple[object, ...]:
-    """SQLite's booleans are numbers, and the tables were made for it."""
-    row = course.sample_row(at, wire_bytes, capacity_bytes_per_s, gauges)
-    return tuple(int(value) if isinstance(value, bool) else value for value in row)
-
-
-def _write_course(
-    connection: psycopg.Connection[tuple[Any, ...]],
-    samples: Sequence[tuple[object, ...]],
-    looks: Sequence[course.SiteCourse],
-) -> None:
-    with connection.cursor() as cursor:
-        if samples:
-            cursor.executemany(translated_query(course.ADD_SAMPLE), samples)
-        for statement, values in course.course_rows(looks):
-            cursor.executemany(translated_query(statement), values)
