@@ -10,7 +10,8 @@ help:
 	@echo "make demo                     crawl a small web that headway serves itself, under a bound, with deadlines"
 	@echo "make test                     every check and every test"
 	@echo "make check                    formatting, lints, types, the dependency rule"
-	@echo "make bench NAME=allocation    a benchmark: $(notdir $(patsubst %/__main__.py,%,$(wildcard benchmarks/*/__main__.py)))"
+	@echo "make bench                    every comparison with the peers, into benchmarks/RESULTS.md; QUICK=1: some minutes"
+	@echo "make bench NAME=allocation    one benchmark: $(notdir $(patsubst %/__main__.py,%,$(wildcard benchmarks/*/__main__.py)))"
 	@echo "make reproduce PAPER=zhu2020  a paper's figures: $(notdir $(patsubst %/__main__.py,%,$(wildcard experiments/*/__main__.py)))"
 	@echo "make docs                     the documentation as a web site, in build/site"
 	@echo "make lock                     write requirements.lock anew"
@@ -33,7 +34,7 @@ test: check
 	HEADWAY_PYWB_PYTHON=$(CURDIR)/.venv-pywb/bin/python $(BIN)/pytest -n 2 --dist loadfile
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.$(NAME) $(ARGS)
+	$(BIN)/python -m benchmarks.$(or $(NAME),whole $(if $(QUICK),--quick)) $(ARGS)
 
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments.$(PAPER) $(ARGS)
