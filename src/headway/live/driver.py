@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.inbox import in_order
@@ -21,16 +21,7 @@ from headway.model.command import (
     FetchPage,
     FetchRobots,
     Finished,
-    Foresee,
     LoadPages,
-    Obeyed,
-    SaveAgain,
-    SaveFound,
-    SaveNotice,
-    SaveServers,
-    SaveSettled,
-    SaveSite,
-    SaveTasks,
     Saving,
     SetCapacity,
     SetRates,
@@ -55,6 +46,7 @@ from headway.units import FOREVER, Instant, Seconds
 Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
 Fail = Callable[[BaseException], None]
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
+_SAVINGS = frozenset(get_args(Saving))
 
 
 class Collector(Protocol):
@@ -194,19 +186,12 @@ class LiveDriver:
         decision = decision_of(now, command)
         if decision is not None:
             self._journal.decide(decision)
+        if type(command) in _SAVINGS:
+            self._batch.append(command)  # type: ignore[arg-type]
+            if self._commit_timer is None:
+                self._schedule_commit()
+            return
         match command:
-            case (
-                SaveSettled()
-                | SaveSite()
-                | SaveFound()
-                | SaveAgain()
-                | SaveTasks()
-                | SaveServers()
-                | SaveNotice()
-            ):
-                self._batch.append(command)
-                if self._commit_timer is None:
-                    self._schedule_commit()
             case FetchPage() | FetchRobots():
                 self._collector.start(command, self.tell, self._fail)
             case LoadPages():
@@ -221,7 +206,7 @@ class LiveDriver:
             case Finished():
                 if not self._stays:
                     self.stop()
-            case Foresee() | Obeyed():
+            case _:
                 pass  # it is in the decision log, from which whoever watches is told
 
     def _set_alarm(self, now: Instant, at: Instant) -> None:

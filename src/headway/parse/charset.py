@@ -63,7 +63,9 @@ def _look_up(label: str) -> webencodings.Encoding | None:
 
 def _prescanned(start: bytes) -> webencodings.Encoding | None:
     """What the document says of itself where a browser looks for it."""
-    text = _COMMENT.sub("", start.decode("latin-1"))
+    text = start.decode("latin-1")
+    if "<!--" in text:
+        text = _COMMENT.sub("", text)
     if text.startswith("<?xml") and (declared := _XML_ENCODING.match(text)):
         return _readable(_look_up(declared[1]))
     for meta in _META.finditer(text):

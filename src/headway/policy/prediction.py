@@ -59,6 +59,8 @@ class Prediction:
         # The mean of the known servers is asked for at every unknown one, so its sum is kept, not made.
         self._sum = np.zeros((2, HOURS), dtype=np.float64)
         self._changed: set[str] = set()
+        self._minute = -1
+        self._moment = (0, False)
 
     def __len__(self) -> int:
         return len(self._row_of)
@@ -68,7 +70,7 @@ class Prediction:
 
     def predict(self, now: Instant, server: str) -> BytesPerSecond:
         """What a download from this server would use of the link now."""
-        minute, workday = self._calendar.moment(now)
+        minute, workday = self._moment_of(now)
         # The update centres hour h on minute 60 h, so an instant belongs to the nearest full hour.
         hour = (minute + 30) // 60 % HOURS
         row = self._row_of.get(server)
@@ -88,7 +90,7 @@ class Prediction:
         """
         if not (measured_bytes_per_s > 0 and math.isfinite(measured_bytes_per_s)):
             return
-        minute, workday = self._calendar.moment(now)
+        minute, workday = self._moment_of(now)
         row = self._row_of.get(server)
         if row is None:
             row = self._add(server, self._sum / len(self._row_of) if self._row_of else self._prior)
@@ -100,6 +102,13 @@ class Prediction:
         rates += step
         self._sum[int(workday)] += step
         self._changed.add(server)
+
+    def _moment_of(self, now: Instant) -> tuple[int, bool]:
+        """The calendar's word, which holds for a minute."""
+        minute = int(now // 60)
+        if minute != self._minute:
+            self._minute, self._moment = minute, self._calendar.moment(now)
+        return self._moment
 
     def changed_rows(self) -> Iterator[tuple[str, bytes]]:
         """The servers learnt about since the last call, each with its 48 values (192 bytes) to be kept."""

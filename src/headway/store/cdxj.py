@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -26,6 +26,7 @@ from headway.units import Instant
 
 INDEX_NAME = "indexes/index.cdxj"
 _RUN_LINES = 200_000
+_encode = msgspec.json.Encoder().encode
 
 
 class _Fields(msgspec.Struct, frozen=True, gc=False):
@@ -49,10 +50,10 @@ def cdxj_line(page: PageRow) -> bytes:
         digest=page.payload_digest.removeprefix("sha1:") or "-",
         length=str(page.warc_length),
         offset=str(page.warc_offset),
-        filename=PurePosixPath(page.warc_file or "").name,
+        filename=(page.warc_file or "").rpartition("/")[2],
     )
     key = f"{surt(url)} {cdx_timestamp(Instant(page.fetched_at))} "
-    return key.encode() + msgspec.json.encode(fields) + b"\n"
+    return key.encode() + _encode(fields) + b"\n"
 
 
 def write_index(run_folder: Path, *, run_lines: int = _RUN_LINES, store: str | None = None) -> Path:

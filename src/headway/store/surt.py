@@ -15,6 +15,7 @@ _URL = re.compile(
     r"(?:([a-z][a-z0-9+.\-]*):)?//([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.DOTALL
 )
 _AUTHORITY = re.compile(r"(?:.*@)?(\[[^\]]*\]|[^:]*)(?::(\d*))?", re.DOTALL)
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*+)++/?")
 _WWW = re.compile(r"^www\d*\.(?=.)")
 _ESCAPED = re.compile(r"[\x00-\x20#%\x7f-\xff]")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -40,8 +41,10 @@ def surt(url: str) -> str:
     if match is None:
         return url
     scheme, authority, path, query = match.groups()
-    key = f"{_host_key(authority, (scheme or 'http').lower())}){_path_key(path)}"
-    arguments = _query_key(query or "")
+    # Most paths need nothing but lower case, and most URLs have no query.
+    tidy = path.rstrip("/").lower() if _PLAIN_PATH.fullmatch(path) else _path_key(path)
+    key = f"{_host_key(authority, (scheme or 'http').lower())}){tidy}"
+    arguments = _query_key(query) if query else ""
     return f"{key}?{arguments}" if arguments else key
 
 

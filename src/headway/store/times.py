@@ -21,5 +21,9 @@ def iso_utc(instant: Instant) -> str:
 
 def cdx_timestamp(instant: Instant) -> str:
     """`20261116000406`, cut and not rounded: the second that the WARC date shows, too."""
-    microseconds = round(instant * 1_000_000)
-    return time.strftime("%Y%m%d%H%M%S", time.gmtime(microseconds // 1_000_000))
+    return _digits(round(instant * 1_000_000) // 1_000_000)
+
+
+@lru_cache(maxsize=64)
+def _digits(unix_s: int) -> str:
+    return time.strftime("%Y%m%d%H%M%S", time.gmtime(unix_s))

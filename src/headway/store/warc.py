@@ -193,4 +193,4 @@ def _request_record(response: Response, response_id: str, date: str, target: str
         f"Content-Type: application/http;msgtype=request\r\n"
         f"WARC-Block-Digest: {warc_record.sha1_digest(head)}\r\n"
     )
-    return warc_record.record(fields, head)
+    return warc_record.record(fields, head, level=warc_record.QUICK_LEVEL)
