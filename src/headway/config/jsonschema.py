@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
+from headway.config.explained import EXPLAINED
 from headway.config.schema import JobFile
+
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
 def job_schema() -> dict[str, Any]:
     schema: dict[str, Any] = _without_nulls(msgspec.json.schema(JobFile))
+    for name, texts in EXPLAINED.items():
+        for key, part in schema["$defs"][name]["properties"].items():
+            part["description"] = _LINK.sub(r"\1", texts[key])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A headway job",

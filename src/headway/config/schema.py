@@ -127,11 +127,11 @@ class CrawlTable(Table, frozen=True):
     timezone: str | None = None
     """Of deadlines such as "07:30" and of the timetable; the machine's own when not given."""
     background: bool = False
+    """Give way to the other users of the link: slow down when round trips grow longer."""
     waiting_in_memory: int = 200_000
     """Pages that wait beyond so many stay in the store until their turn comes near."""
     admission_depth: int | None = None
     """diligenti2004's maxd; None asks every site that is free, and leaves the bound to the pacer alone."""
-    """Give way to the other users of the link: slow down when round trips grow longer."""
     country: str | None = None
     """Whose holidays count as such when rates are predicted: "DE", "BR", ..."""
     holidays: tuple[str, ...] = ()
