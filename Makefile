@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check bench reproduce docs lock clean help
+.PHONY: demo test check bench reproduce reference docs dist lock clean help
 
 help:
 	@echo "make demo                     crawl a small web that headway serves itself, under a bound, with deadlines"
@@ -13,7 +13,9 @@ help:
 	@echo "make bench                    every comparison with the peers, into benchmarks/RESULTS.md; QUICK=1: some minutes"
 	@echo "make bench NAME=allocation    one benchmark: $(notdir $(patsubst %/__main__.py,%,$(wildcard benchmarks/*/__main__.py)))"
 	@echo "make reproduce PAPER=zhu2020  a paper's figures: $(notdir $(patsubst %/__main__.py,%,$(wildcard experiments/*/__main__.py)))"
+	@echo "make reference                what of docs/reference is made from the code, and the man pages"
 	@echo "make docs                     the documentation as a web site, in build/site"
+	@echo "make dist                     wheel and source archive, in dist"
 	@echo "make lock                     write requirements.lock anew"
 
 $(INSTALLED): pyproject.toml requirements.lock scripts/make-venv hatch_build.py $(wildcard src/headway/*/*.c)
@@ -39,8 +41,14 @@ bench: $(INSTALLED)
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments.$(PAPER) $(ARGS)
 
-docs: $(INSTALLED)
+reference: $(INSTALLED)
+	$(BIN)/python scripts/make_reference.py
+
+docs: reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: reference
+	rm -rf dist && $(BIN)/python -m build --outdir dist .
 
 lock: $(INSTALLED)
 	scripts/lock $(VENV)

@@ -21,7 +21,7 @@ from headway.version import __version__
 INTERRUPTED = 11
 DEADLINES_MISSED = 3
 
-_HELP = {
+SUMMARIES = {
     "collect": "Work on a crawl together with other machines.",
     "crawl": "Crawl the sites of a job file, or the URLs given.",
     "demo": "Crawl a small web that headway serves itself.",
@@ -92,10 +92,10 @@ class Frame(click.Group):
     """A group that imports a command only when it is called: `headway --help` need not load SciPy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_HELP)
+        return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _HELP:
+        if cmd_name not in SUMMARIES:
             return None
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(importlib.import_module(f"headway.cli.{name}"), f"{name}_command")
@@ -103,7 +103,7 @@ class Frame(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_HELP.items()))
+            formatter.write_dl(list(SUMMARIES.items()))
 
 
 @click.group(cls=Frame, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
