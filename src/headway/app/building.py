@@ -11,7 +11,7 @@ from headway.crawl.bound import LinkBound
 from headway.crawl.machine import Crawl
 from headway.crawl.steward import Steward
 from headway.fetch.http import HttpFetcher
-from headway.live.collector import Collected, WebCollector
+from headway.live.collector import Collected, LookUp, WebCollector
 from headway.model.copy import Copy
 from headway.model.page import Page
 from headway.parse.document import ParseOptions
@@ -121,6 +121,7 @@ def build_collector(
     on_page: Callable[[Collected], None] | None = None,
     make_room: Callable[[], Awaitable[object]] | None = None,
     find_copy: Callable[[Page], Copy | None] | None = None,
+    look_up: LookUp | None = None,
 ) -> WebCollector:
     crawl = job.file.crawl
     return WebCollector(
@@ -142,4 +143,5 @@ def build_collector(
         make_room=make_room,
         find_copy=find_copy,
         extractor=job.extractor() or None,
+        look_up=look_up,
     )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headway.app.building import build_machine
+from headway.app.building import build_machine, build_revisit
 from headway.app.crawling import Meter, without_password
 from headway.app.membership import build_session
 from headway.app.ordering import waiting_order
@@ -34,7 +34,9 @@ from headway.fleet.upload import Uploader
 from headway.model.command import SaveFound, SaveTasks
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
+from headway.policy.revisit import AdaptiveRevisit
 from headway.store.postgres.address import Address, is_passing
+from headway.store.postgres.again import begin_round
 from headway.store.postgres.reader import PostgresReader
 from headway.store.postgres.store import PostgresStore
 from headway.units import Instant, Seconds
@@ -51,8 +53,6 @@ def begin(job: Job, address: Address, now: Instant) -> Instant:
         raise JobError(
             "a quota cannot be kept by a fleet yet; give the job a bandwidth, and no [crawl.quota]"
         )
-    if job.revisiting is not None:
-        raise JobError("a fleet does not revisit pages yet; crawl with --store on one machine, without it")
     store = PostgresStore(address)
     try:
         order = waiting_order(job)
@@ -63,8 +63,7 @@ def begin(job: Job, address: Address, now: Instant) -> Instant:
         row = store.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
         _check_is_same_crawl({site for (site,) in known}, job, address)
         started_at = now if row is None else Instant(row[0])
-        if row is None:
-            store.create(started_at, without_password(job))
+        store.create(started_at, without_password(job))
         # Seeds that are known already are not queued again, so that a longer job goes on from here.
         store.commit([SaveTasks(job.tasks(started_at)), SaveFound(job.seeds(), is_elsewhere=True)], {})
         store.asked(lambda run: run.execute(sql.BEGIN_AGAIN))
@@ -79,6 +78,16 @@ def job_of(address: Address) -> Job:
         tables: dict[str, Any] = reader.job
     source = Source(f"the job of {address.shown}")
     return build_job(convert(tables, source), source)
+
+
+def begin_again(address: Address, now: Instant, older_than_s: Seconds) -> int | None:
+    """Queue all pages of a finished crawl whose copy is older; returns how many, or None when pages still
+    wait from before, which come first."""
+    store = PostgresStore(address, make=False)
+    try:
+        return store.asked(lambda run: begin_round(run, now, older_than_s))
+    finally:
+        store.close()
 
 
 class CollectRun:
@@ -215,11 +224,17 @@ class CollectRun:
         return coordinator
 
     def _build(self, coordinator: PostgresCoordinator) -> Session:
+        revisit = build_revisit(self._job)
+        if isinstance(revisit, AdaptiveRevisit):
+            for site, history in coordinator.store.histories():
+                revisit.learn(site, history)
         session, self._fetcher = build_session(
             self._job,
             coordinator,
             self._folder,
             self._clock,
+            revisit=revisit,
+            recrawls=revisit is not None or coordinator.store.has_rounds,
             measures_round_trips=bool(self._label),
             on_decision=self._on_decision,
         )

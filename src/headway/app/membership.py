@@ -12,8 +12,10 @@ from headway.fetch.robots import rules_from_text
 from headway.fleet.clock import SharedClock
 from headway.fleet.coordinator import Coordinator
 from headway.fleet.folder import CollectorFolder, WorkerFolder
+from headway.fleet.lookups import Lookups
 from headway.fleet.session import Session
 from headway.model.page import Site
+from headway.policy.revisit import RevisitPolicy
 
 
 def build_session(
@@ -24,9 +26,11 @@ def build_session(
     *,
     measures_round_trips: bool = False,
     on_decision: Callable[[Decision], None] | None = None,
+    revisit: RevisitPolicy | None = None,
+    recrawls: bool = False,
 ) -> tuple[Session, HttpFetcher]:
     fetcher = build_fetcher(job, clock)
-    crawl = build_machine(job, is_part=True)
+    crawl = build_machine(job, is_part=True, revisit=revisit, recrawls=recrawls)
     sessions: list[Session] = []
 
     async def make_room() -> None:
@@ -40,8 +44,16 @@ def build_session(
             if seconds is not None:
                 yield site, seconds
 
+    lookups = Lookups(coordinator, folder.contents)
     collector = build_collector(
-        job, fetcher, folder.archive, folder.contents.find_digest, clock, make_room=make_room
+        job,
+        fetcher,
+        folder.archive,
+        folder.contents.find_digest,
+        clock,
+        make_room=make_room,
+        find_copy=lookups.find_copy,
+        look_up=lookups.look_up,
     )
     session = Session(
         coordinator,
@@ -56,6 +68,7 @@ def build_session(
         set_asks_until=fetcher.set_asks_until,
         round_trips=round_trips,
         on_decision=on_decision,
+        on_end=lookups.close,
     )
     sessions.append(session)
     return session, fetcher

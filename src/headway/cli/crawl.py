@@ -27,7 +27,7 @@ from headway.errors import HeadwayError, JobError
 from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
-from headway.store.postgres.address import Address
+from headway.store.postgres.address import Address, is_address
 from headway.units import Instant, format_duration
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ _DEFAULTS = CrawlTable()
 @click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
 @click.option(
     "--again",
-    type=click.Path(path_type=Path, file_okay=False),
     metavar="RUN",
     help="Visit the pages of a finished crawl once more, asking only for what has changed.",
 )
@@ -116,7 +115,7 @@ def crawl_command(
     targets: tuple[str, ...],
     out: Path,
     *,
-    again: Path | None,
+    again: str | None,
     older_than: str | None,
     processes: int,
     store: str | None,
@@ -138,8 +137,13 @@ def crawl_command(
     5 disk full or run folder lost; 11 interrupted.
     """
     if again is not None:
-        job, out = _job_again(targets, options, again, older_than, log), again
-        return run_job(job, out, log, as_json=as_json, serve_at=serve_at)
+        if is_address(again):
+            from headway.cli.collect import crawl_on_server
+
+            job = _job_again(targets, options, again, older_than, log)
+            return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json)
+        job = _job_again(targets, options, Path(again), older_than, log)
+        return run_job(job, Path(again), log, as_json=as_json, serve_at=serve_at)
     if not targets:
         raise click.UsageError(
             "give a job file or some URLs, or --again with the folder of a finished crawl",
@@ -181,7 +185,7 @@ def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) ->
 
 
 def _job_again(
-    targets: tuple[str, ...], options: dict[str, Any], run: Path, older_than: str | None, log: Log
+    targets: tuple[str, ...], options: dict[str, Any], run: Path | str, older_than: str | None, log: Log
 ) -> Job:
     """The job of the crawl that is begun once more, or the one given in its place."""
     now, source = WallClock().now(), Source(f"the job in {run}")

@@ -44,6 +44,12 @@ class Discovery:
     def is_in_scope(self, page: Page) -> bool:
         return self._scope.judge(page) is None
 
+    def ours(self, pages: Sequence[Page]) -> Sequence[Page]:
+        """Those of sites that are nobody else's business."""
+        if self._holdings is None:
+            return pages
+        return [page for page in pages if page.site in self._holdings.sites]
+
     def found(
         self,
         now: Instant,

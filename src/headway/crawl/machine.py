@@ -193,7 +193,7 @@ class Crawl:
             case Found(pages):
                 self.discovery.found(now, pages, self._commands)
             case Again(pages, not_before):
-                self._revisits.again(pages, not_before, self._commands)
+                self._revisits.again(self.discovery.ours(pages), not_before, self._commands)
             case Delivered():
                 self._revisits.delivered(now, event, self._commands)
             case Ordered(order):

@@ -13,9 +13,11 @@ import msgspec
 
 from headway.errors import HeadwayError
 from headway.model.command import Saving
-from headway.model.page import Page, Site
+from headway.model.copy import Copy
+from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import Snapshot
 from headway.policy.allocation.demand import SiteDemand
+from headway.ports import Original
 from headway.store.batch import Notes
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -113,6 +115,15 @@ class Coordinator(Protocol):
 
     def commit(self, number: int, parcel: Parcel) -> None:
         """Parcels are numbered from 1; one that was committed already is not committed again."""
+        ...
+
+    def find_originals(self, digests: Sequence[str]) -> Mapping[str, tuple[Original, str]]:
+        """The first captures of these contents, by whomever, and the digests of the octets kept; what is not
+        known is left out."""
+        ...
+
+    def find_copies(self, pages: Sequence[Page]) -> Mapping[tuple[Site, PageKey], Copy]:
+        """What earlier visits have left of these pages."""
         ...
 
     def give_back(self, sites: Sequence[Site]) -> None:

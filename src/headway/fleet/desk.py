@@ -12,6 +12,7 @@ from headway.fleet.wire import (
     GiveBack,
     Join,
     Leave,
+    LookUp,
     PackedNews,
     PackedTaken,
     pack,
@@ -52,6 +53,8 @@ class Desk:
                     joined = self._office.join(self._now())
                     self.number = joined.collector
                     return pack(joined)
+                case LookUp(digests):
+                    return pack(self._office.find_originals(digests))
                 case GiveBack(sites):
                     self._office.give_back(self.number, sites)
                 case Leave():

@@ -55,28 +55,38 @@ class Folder(Protocol):
 
 
 class Contents:
-    """What was archived lately. Copies are noticed within one collector, without asking anybody."""
+    """What was archived lately, by us or, as far as we have asked, by others."""
 
     def __init__(self) -> None:
-        self._originals: dict[str, Original] = {}
+        self._originals: dict[str, tuple[Original, str]] = {}
 
     def find_digest(self, digest: str) -> Original | None:
-        return self._originals.get(digest)
+        known = self._originals.get(digest)
+        return None if known is None else known[0]
+
+    def payload_digest_of(self, digest: str) -> str | None:
+        """The digest of the octets kept for this content, which are compressed as the server sent them."""
+        known = self._originals.get(digest)
+        return None if known is None else known[1]
+
+    def learn(self, digest: str, original: Original, payload_digest: str) -> None:
+        self._originals.setdefault(digest, (original, payload_digest))
+        if len(self._originals) > _DIGESTS_KEPT:
+            del self._originals[next(iter(self._originals))]
 
     def note(self, settled: SaveSettled, note: CaptureNote | None) -> None:
         if rows.is_original(settled, note):
             original = Original(settled.page.url, Instant(rows.fetched_at(settled, note)))
-            self._originals.setdefault(settled.outcome.digest, original)
-            if len(self._originals) > _DIGESTS_KEPT:
-                del self._originals[next(iter(self._originals))]
+            digest = settled.outcome.digest
+            self.learn(digest, original, (note.payload_digest if note is not None else "") or digest)
 
 
 class WorkerFolder:
     """The run folder as a worker process has it: archive files are its own, logs are the office's."""
 
     def __init__(self, path: Path) -> None:
-        self.archive = WarcArchive(path, payload_digest_of=lambda digest: None)
         self.contents = Contents()
+        self.archive = WarcArchive(path, payload_digest_of=self.contents.payload_digest_of)
         self._decisions: list[bytes] = []
         self._encode = msgspec.json.Encoder().encode
 
@@ -158,7 +168,7 @@ class CollectorFolder:
             )
             for log in (self.pages, self.log, self.decisions):
                 opened.callback(log.close)
-            self.archive = WarcArchive(self.path, payload_digest_of=lambda digest: None)
+            self.archive = WarcArchive(self.path, payload_digest_of=self.contents.payload_digest_of)
             opened.callback(self.archive.close)
             self._open = opened.pop_all()
 

@@ -18,6 +18,7 @@ from headway.fleet.wire import Consignment
 from headway.model.command import SaveFound
 from headway.model.page import Page, Site
 from headway.model.snapshot import Snapshot
+from headway.ports import Original
 from headway.units import Instant, Seconds
 
 _LEASE_S = Seconds(3600.0)
@@ -31,6 +32,10 @@ class Books(Protocol):
     def load_sites(self, started_at: Instant, sites: Sequence[Site]) -> Snapshot: ...
 
     def sites_that_wait(self) -> list[Site]: ...
+
+    def find_digest(self, digest: str) -> Original | None: ...
+
+    def payload_digest_of(self, digest: str) -> str | None: ...
 
 
 class _Worker:
@@ -130,6 +135,14 @@ class Office:
                 worker.held.discard(site)
                 worker.leaving.discard(site)
                 self._holder[site] = None
+
+    def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
+        found = {digest: self._books.find_digest(digest) for digest in digests}
+        return {
+            digest: (original, self._books.payload_digest_of(digest) or digest)
+            for digest, original in found.items()
+            if original is not None
+        }
 
     def leave(self, number: int) -> None:
         """It reads no more, so its shares are free."""

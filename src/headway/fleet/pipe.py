@@ -6,18 +6,33 @@ with it everything that was not committed: the worker can only end.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 import msgspec
 
 from headway.fleet.coordinator import Joined, LeaseOver, News, Parcel, Report
-from headway.fleet.wire import Beat, Commit, Consignment, GiveBack, Join, Leave, PackedNews, Question, pack
+from headway.fleet.wire import (
+    Beat,
+    Commit,
+    Consignment,
+    GiveBack,
+    Join,
+    Leave,
+    LookUp,
+    PackedNews,
+    Question,
+    pack,
+)
 from headway.model.command import SaveSettled
-from headway.model.page import Site
+from headway.model.copy import Copy
+from headway.model.page import Page, PageKey, Site
+from headway.ports import Original
 from headway.store import rows
 
 _read_joined = msgspec.msgpack.Decoder(Joined).decode
+_read_originals = msgspec.msgpack.Decoder(dict[str, tuple[Original, str]]).decode
 _read_news = msgspec.msgpack.Decoder(PackedNews).decode
 
 
@@ -25,12 +40,13 @@ class PipeCoordinator:
     def __init__(self, beats: Connection, commits: Connection) -> None:
         self._beats = beats
         self._commits = commits
+        self._one_at_a_time = threading.Lock()
 
     def join(self) -> Joined:
-        return _read_joined(_ask(self._beats, Join()))
+        return _read_joined(self._ask_beats(Join()))
 
     def beat(self, report: Report) -> News:
-        news = _read_news(_ask(self._beats, Beat(report)))
+        news = _read_news(self._ask_beats(Beat(report)))
         return News(
             news.lease_s,
             news.share,
@@ -51,6 +67,13 @@ class PipeCoordinator:
             packed = pack(Commit(Consignment.pack(number, parcel)))
         _exchange(self._commits, packed)
 
+    def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
+        return _read_originals(self._ask_beats(LookUp(tuple(digests))))
+
+    def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
+        """Workers are not given pages that were fetched before."""
+        return {}
+
     def give_back(self, sites: Sequence[Site]) -> None:
         _ask(self._commits, GiveBack(tuple(sites)))
 
@@ -60,6 +83,10 @@ class PipeCoordinator:
     def close(self) -> None:
         self._beats.close()
         self._commits.close()
+
+    def _ask_beats(self, question: Question) -> bytes:
+        with self._one_at_a_time:
+            return _ask(self._beats, question)
 
 
 def _ask(pipe: Connection, question: Question) -> bytes:

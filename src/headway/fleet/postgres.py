@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +11,9 @@ import msgspec
 from headway.errors import StoreError
 from headway.fleet import statements as sql
 from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
+from headway.ports import Original
 from headway.store import rows
 from headway.store.postgres.address import Address
 from headway.store.postgres.store import PostgresStore
@@ -127,6 +129,12 @@ class PostgresCoordinator:
         row = self.store.asked(lambda run: run.execute(sql.LAST_BATCH, (self._collector,)).fetchone())
         if row is None or row[0] < number:
             raise self._lease_over()
+
+    def find_originals(self, digests: Sequence[str]) -> Mapping[str, tuple[Original, str]]:
+        return self._beats.find_originals(digests)
+
+    def find_copies(self, pages: Sequence[Page]) -> Mapping[tuple[Site, PageKey], Copy]:
+        return self._beats.find_copies(pages)
 
     def give_back(self, sites: Sequence[Site]) -> None:
         names = [to_text(site) for site in sites]

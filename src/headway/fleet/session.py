@@ -67,6 +67,7 @@ class Session:
         set_asks_until: Callable[[float], None] = lambda at: None,
         round_trips: Callable[[], Iterable[tuple[Site, float]]] = lambda: (),
         on_decision: Callable[[Decision], None] | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -78,6 +79,7 @@ class Session:
         self._received_bytes = received_bytes
         self._round_trips = round_trips
         self._on_decision = on_decision
+        self._on_end = on_end
         self._driver = LiveDriver(crawl, collector, self, clock)
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
@@ -134,6 +136,7 @@ class Session:
             return await self._run()
         finally:
             self._allowance.close()
+            self._on_end()
             if self._second_timer is not None:
                 self._second_timer.cancel()
             self._beats.shutdown(wait=False, cancel_futures=True)

@@ -138,10 +138,14 @@ class GiveBack(Question, frozen=True):
     sites: tuple[Site, ...]
 
 
+class LookUp(Question, frozen=True):
+    digests: tuple[str, ...]
+
+
 class Leave(Question, frozen=True):
     pass
 
 
-Asked = Join | Beat | Commit | GiveBack | Leave
+Asked = Join | Beat | Commit | GiveBack | LookUp | Leave
 read_question = msgspec.msgpack.Decoder(Asked).decode
 pack = msgspec.msgpack.Encoder().encode

@@ -40,6 +40,8 @@ _TAKEN_AT_ONCE = 2000
 
 _MOST_SITEMAPS = 1000
 _NOT_MODIFIED = 304
+LookUp = Callable[[Page | None, str], Awaitable[None]]
+"""Of a page, or of a digest."""
 _KEPT = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED})
 
 
@@ -72,9 +74,10 @@ class WebCollector:
         make_room: Callable[[], Awaitable[object]] | None = None,
         find_copy: Callable[[Page], Copy | None] | None = None,
         extractor: Extractor | None = None,
+        look_up: LookUp | None = None,
     ) -> None:
-        """`make_room` is awaited before a page is kept and handed to `on_page`; `find_copy` says what there
-        is of a page that is fetched again."""
+        """`look_up` is awaited before `find_copy` or `find_digest` are asked of something new, `make_room`
+        before a page is kept and handed to `on_page`; `find_copy` says what there is of one fetched again."""
         self._fetcher = fetcher
         self._archive = archive
         self._find_digest = find_digest
@@ -86,6 +89,7 @@ class WebCollector:
         self._make_room = make_room
         self._find_copy = find_copy
         self._extractor = extractor
+        self._look_up = look_up
         self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,6 +129,8 @@ class WebCollector:
 
     async def _page(self, command: FetchPage, settle: Settle) -> None:
         page = command.lease.page
+        if self._look_up is not None and is_again(command.lease.attempt):
+            await self._look_up(page, "")
         copy = self._copy_of(command.lease)
         accepted = self._accept_types
         if accepted is not None and self._reads_lists:
@@ -133,6 +139,8 @@ class WebCollector:
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         items = await self._extract(response, page) if self._extractor and parsed is not None else ()
+        if self._look_up is not None and parsed is not None and self._original(parsed.digest) is None:
+            await self._look_up(None, parsed.digest)
         if self._make_room is not None:
             await self._make_room()
         if parsed is not None and parsed.is_list:

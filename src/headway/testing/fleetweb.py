@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import socket
 import struct
 import termios
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -62,10 +64,13 @@ class FleetWeb:
         page_bytes: int = 2000,
         host: str = "127.0.0.1",
         sees_arrivals: bool = False,
+        is_alike: bool = False,
     ) -> None:
-        """`sees_arrivals`: an answer has ended when the other side has all of it, or took the last of it."""
+        """`sees_arrivals`: an answer has ended when the other side has all of it, or took the last of it.
+        `is_alike`: pages of the same number are the same on all sites."""
         self._host = host
         self._sees_arrivals = sees_arrivals
+        self._is_alike = is_alike
         self._pages = pages
         self._fan = fan
         self._latency_s = latency_s
@@ -116,6 +121,8 @@ class FleetWeb:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
+        with suppress(OSError):  # a judge that is late is unjust, but not everybody may be first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -15)
         try:
             self._loop.run_until_complete(self._run())
         finally:
@@ -181,7 +188,10 @@ class FleetWeb:
             page * self._fan + 1, min(page * self._fan + self._fan + 1, self._pages)
         )
         links = [f"/{child}" for child in children]
-        links.append(f"{self.sites[(number + 1) % self._count]}/{page}")
+        if self._is_alike:
+            number = 0
+        else:
+            links.append(f"{self.sites[(number + 1) % self._count]}/{page}")
         text = "".join(f'<a href="{link}">{link}</a>' for link in links)
         return f"<title>{number}/{page}</title>{text}".encode().ljust(self._page_bytes, b" ")
 
@@ -193,7 +203,10 @@ async def _arrived(writer: asyncio.StreamWriter, sent_at: float) -> tuple[float,
     while time.monotonic() < until_at and not writer.is_closing():
         unsent = writer.transport.get_write_buffer_size() + _unacknowledged(writer)
         if unsent != left:
-            last_at, left = time.monotonic() - _ago_s(writer, _ACK_RECEIVED_AT), unsent
+            now = time.monotonic()
+            # Where we look so late that the next request is here, its arrival is the last that was heard.
+            is_late = now - _ago_s(writer, _DATA_RECEIVED_AT) > sent_at
+            last_at, left = last_at if is_late else now - _ago_s(writer, _ACK_RECEIVED_AT), unsent
             until_at = time.monotonic() + _SILENCE_S
         if not unsent:
             return last_at, True

@@ -88,7 +88,7 @@ FIND_CONTENT = """
     FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id
     WHERE content.fingerprint = %s AND page.digest = %s"""
 FIND_CONTENTS = """
-    SELECT asked.digest, site.site, page.path, page.fetched_at
+    SELECT asked.digest, site.site, page.path, page.fetched_at, page.payload_digest
     FROM unnest(%s::bigint[], %s::text[]) AS asked (fingerprint, digest)
     JOIN content ON content.fingerprint = asked.fingerprint
     JOIN page ON page.id = content.page_id AND page.digest = asked.digest

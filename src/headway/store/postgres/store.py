@@ -140,12 +140,16 @@ class PostgresStore:
         found = self._find_content(digest)
         return None if found is None else found[0]
 
-    def find_originals(self, digests: Sequence[str]) -> dict[str, Original]:
-        """The first committed capture of each of these contents, where there is one."""
+    def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
+        """The first committed capture of each of these contents, where there is one, and the digest of its
+        octets."""
         asked_for = ([rows.fingerprint_of(digest) for digest in digests], list(digests))
         return {
-            digest: Original(rows.url_of(from_text(path), Site(from_text(site))), Instant(fetched_at))
-            for digest, site, path, fetched_at in self.asked(
+            digest: (
+                Original(rows.url_of(from_text(path), Site(from_text(site))), Instant(fetched_at)),
+                payload_digest or digest,
+            )
+            for digest, site, path, fetched_at, payload_digest in self.asked(
                 lambda run: run.execute(sql.FIND_CONTENTS, asked_for).fetchall()
             )
         }
@@ -155,6 +159,10 @@ class PostgresStore:
 
     def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
         return self.asked(lambda run: again.find_copies(run, pages))
+
+    def histories(self) -> list[tuple[Site, bytes]]:
+        """The visits of every page that has had more than one."""
+        return self.asked(again.histories)
 
     @property
     def has_rounds(self) -> bool:

@@ -1,0 +1,71 @@
+"""A crawl on a server is begun once more, and contents that another collector has are not kept twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.store.postgres.reader import PostgresReader
+from headway.store.reader import open_reader
+from headway.testing.fleetweb import FleetWeb
+
+HEADWAY = Path(sys.executable).with_name("headway")
+
+
+def run(*args, expected=0):
+    done = subprocess.run([HEADWAY, *args, "-q"], capture_output=True, check=False, timeout=60)
+    assert done.returncode == expected, done.stderr.decode()
+
+
+@pytest.fixture
+def web():
+    with FleetWeb(sites=3, pages=10) as served:
+        yield served
+
+
+def options(web, store):
+    return [*web.seeds, "--allow-private", "--interval", "0.02s", "--store", store]
+
+
+def test_every_page_is_visited_once_more(web, postgres_store, tmp_path):
+    run("crawl", *options(web, postgres_store), "-o", tmp_path / "one")
+    first = len(web.asked)
+    run("crawl", "--again", postgres_store, "-o", tmp_path / "two")
+    pages = [each for each in web.asked[first:] if each.path != "/robots.txt"]
+    assert len(pages) == len({(each.site, each.path) for each in pages}) == 30
+    with PostgresReader(postgres_store) as reader:
+        kinds = [page.record_type for page in reader.captures()]
+        assert reader.totals().waiting == 0
+    assert kinds.count("response") == 30
+    assert kinds.count("revisit") == 30
+
+
+def test_a_copy_that_is_young_enough_is_left_alone(web, postgres_store, tmp_path):
+    run("crawl", *options(web, postgres_store), "-o", tmp_path / "one")
+    first = len(web.asked)
+    run("crawl", "--again", postgres_store, "--older-than", "1 h", "-o", tmp_path / "two")
+    assert len(web.asked) == first
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["fleet", "processes"])
+def test_a_content_that_another_has_is_not_kept_twice(postgres_store, tmp_path, processes):
+    """Two sites of the same pages: what one has, the other refers to, whoever fetched it."""
+    with FleetWeb(sites=2, pages=8, is_alike=True) as web:
+        ours = ["--allow-private", "--interval", "0.05s"]
+        if processes:
+            run("crawl", *web.seeds, *ours, "--processes", "2", "-o", tmp_path / "run")
+            store = str(tmp_path / "run")
+        else:
+            store = postgres_store
+            run("crawl", web.seeds[0], *ours, "--store", store, "-o", tmp_path / "one")
+            run("crawl", *web.seeds, *ours, "--store", store, "-o", tmp_path / "two")
+    with open_reader(store) as reader:
+        types = [page.record_type for page in reader.captures()]
+    assert len(types) == 16
+    if not processes:
+        assert types.count("revisit") == 8
+    else:  # two that fetch the same at the same moment both have it
+        assert types.count("revisit") > 0
