@@ -2,7 +2,7 @@
 
 A real machine and a real store; only the web is made up: every page fetched links to new ones until all are
 known. Each size runs in a process of its own. Options: --pages N (10,000,000), --sites N (1,000), --all-held
-(everything in memory, for comparison), --seconds N (stop growing after so long).
+(everything in memory, for comparison), --seconds N (stop growing after so long), --write (into README.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.notes import write_part
 
 from headway.crawl.machine import Crawl
 from headway.model.command import FetchPage, LoadPages, SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
@@ -144,43 +143,45 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--all-held", action="store_true")
+    parser.add_argument("--write", action="store_true", help="into README.md")
     parser.add_argument("--grow", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.grow:
         grow(options.grow, options.sites, options.seconds, all_held=options.all_held)
         return
-    console = Console(width=110)
-    table = Table(title=f"{options.sites:,} sites; known URLs in the crawling process", title_justify="left")
+    lines = [f"{options.sites:,} sites; all pages but a few thousand wait.", ""]
     columns = (
-        "known",
-        "waiting",
+        "known URLs",
         "resident MiB",
         "peak MiB",
-        "bytes a URL",
-        "us a URL found",
-        "us a page then",
+        "bytes a URL, at the peak",
+        "a URL found, relative",
+        "a page fetched then, relative",
     )
-    for name in columns:
-        table.add_column(name, justify="right")
+    lines += [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     sizes = [size for size in (options.pages // 100, options.pages // 10, options.pages) if size > 1000]
     peak = 0.0
+    first: dict[str, float] = {}
     for size in sizes:
         command = [sys.executable, "-m", "benchmarks.memory", "--grow", str(size)]
         command += ["--sites", str(options.sites), "--seconds", str(options.seconds)]
         command += ["--all-held"] * options.all_held
         told = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-        table.add_row(
+        first = first or told
+        cells = (
             f"{told['known']:,}",
-            f"{told['waiting']:,}",
             f"{told['resident_mib']:.0f}",
             f"{told['peak_mib']:.0f}",
-            f"{told['peak_mib'] * 2**20 / told['known']:.0f}",
-            f"{told['found_us']:.1f}",
-            f"{told['page_us']:.0f}",
+            f"{told['peak_mib'] * 2**20 / told['known']:,.0f}",
+            f"{told['found_us'] / first['found_us']:.1f}",
+            f"{told['page_us'] / first['page_us']:.1f}",
         )
+        lines.append(f"| {' | '.join(cells)} |")
         peak = told["peak_mib"]
-    console.print(table)
-    console.print(f"{options.pages:,} known URLs under 1 GiB: {'yes' if peak < GOAL_MIB else 'NO'}")
+    lines += ["", f"{options.pages:,} known URLs under 1 GiB: {'yes' if peak < GOAL_MIB else 'NO'}."]
+    print("\n".join(lines))
+    if options.write:
+        write_part(Path(__file__).parent / "README.md", "figures", "\n".join(lines))
 
 
 if __name__ == "__main__":

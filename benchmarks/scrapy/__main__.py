@@ -87,6 +87,7 @@ def six(scale: float, policy: str, page: Page) -> bool:
             "" if off is None else f"{off:+.1%}",
             verdict,
         )
+    page.say()
     return good
 
 

@@ -103,8 +103,7 @@ async def with_headway(lab: Lab, argument: dict[str, Any]) -> Measured:
     measured = [
         SiteMeasured(
             site.name,
-            # From when the crawlers are let go, as all times: their processes take a moment to start.
-            one["deadline_s"],
+            site.deadline_s,
             one["planned_end_s"],
             one["end_s"],
             one["wire_bytes"] / one["planned_bytes"] - 1,

@@ -60,7 +60,7 @@ PARTS = (
     ),
     Part(
         "deadlines",
-        "zhu2020's six sites as six Scrapy spiders, planned and measured, beside plain Scrapy",
+        "deadlines of zhu2020's six sites as six Scrapy spiders, beside plain Scrapy",
         _DEADLINES,
         700.0,
         (*_DEADLINES, "--scale", "0.1", "--policy", "headway", "--policy", "plain"),
@@ -96,7 +96,7 @@ PARTS = (
         "what the Scrapy add-on costs",
         ("benchmarks.scrapy", "overhead"),
         300.0,
-        ("benchmarks.scrapy", "overhead", "--pages", "200", "--rounds", "2"),
+        ("benchmarks.scrapy", "overhead", "--pages", "400", "--rounds", "3"),
         120.0,
         judges=True,
     ),

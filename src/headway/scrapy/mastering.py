@@ -33,7 +33,6 @@ class SiteTask(msgspec.Struct, frozen=True):
     urls: tuple[str, ...]
     """To begin with: the seeds, and what the sitemaps list."""
     data_bytes: float
-    deadline_at: Instant | None
 
 
 async def collect_urls(job: Job, fetcher: HttpFetcher) -> dict[Site, list[Page]]:
@@ -60,10 +59,10 @@ def configure(
     seen = set() if snapshot is None else set(snapshot.seen)
     store.commit([SaveTasks(tasks), SaveFound(tuple(page for page in pages if page.key not in seen))], {})
     made = []
-    for wish, task in zip(job.sites, tasks, strict=True):
+    for wish in job.sites:
         urls = tuple(dict.fromkeys(page.url for page in (*wish.seeds, *collected[wish.site])))
         data = _data_bytes(wish, len(collected[wish.site]), measured_bytes.get(wish.site, 0))
-        made.append(SiteTask(wish, urls, data, task.deadline_at))
+        made.append(SiteTask(wish, urls, data))
     return made
 
 

@@ -17,6 +17,7 @@ import msgspec
 from headway.config.job import Job
 from headway.errors import JobError
 from headway.fetch.http import HttpFetcher
+from headway.model.command import SaveTasks
 from headway.model.page import Site
 from headway.policy.allocation.capacity import Timetable
 from headway.policy.allocation.policies import POLICIES
@@ -102,16 +103,23 @@ class ScrapyRun:
         tell(f"master: {found} URLs in sitemaps of {len(tasks)} sites")
         runs = [self._site_run(number, task) for number, task in enumerate(tasks)]
 
+        due_at: list[Instant | None] = []
+
         def plan() -> Course:
-            """With a little in hand where that can be had: no crawl goes to the second as planned."""
+            """With a little in hand where that can be had: no crawl goes to the second as planned.
+
+            Made anew when the crawlers are let go: "2 h" is reckoned from then, "07:30" by the clock.
+            """
             now = Instant(time.time())
-            with_margin = self._course(self._problem(now, tasks, margin=_MARGIN))
+            due_at[:] = [task.deadline_at for task in self._job.tasks(now)]
+            store.commit([SaveTasks(self._job.tasks(now))], {})
+            with_margin = self._course(self._problem(now, tasks, due_at, margin=_MARGIN))
             if (with_margin.planned.end_s <= with_margin.problem.deadline_s).all():
                 return with_margin
-            return self._course(self._problem(now, tasks))
+            return self._course(self._problem(now, tasks, due_at))
 
         course = await self._crawl(runs, plan, store, tell)
-        return self._result(course, runs, [task.deadline_at for task in tasks])
+        return self._result(course, runs, due_at)
 
     def _course(self, problem: Problem) -> Course:
         return Course(self._policy, Objective(self._job.file.crawl.objective), problem)
@@ -181,14 +189,16 @@ class ScrapyRun:
             no_proxy=crawl.no_proxy,
         )
 
-    def _problem(self, now: Instant, tasks: list[SiteTask], margin: float = 0.0) -> Problem:
+    def _problem(
+        self, now: Instant, tasks: list[SiteTask], due_at: list[Instant | None], margin: float = 0.0
+    ) -> Problem:
         segments = self._job.timetable.segments(now, _HORIZON_S)
         return Problem.of(
             [task.data_bytes for task in tasks],
             Timetable([(float(from_s), AIM * float(rate)) for from_s, _, rate in segments]),
             deadline_s=[
-                math.inf if task.deadline_at is None else max(1e-3, (1 - margin) * (task.deadline_at - now))
-                for task in tasks
+                math.inf if deadline_at is None else max(1e-3, (1 - margin) * (deadline_at - now))
+                for deadline_at in due_at
             ],
             cap_bytes_per_s=[float(task.wish.cap_bytes_per_s or math.inf) for task in tasks],
             weight=[task.wish.weight for task in tasks],
