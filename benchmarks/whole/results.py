@@ -75,7 +75,7 @@ def _tell_peers(kept: bytes) -> list[str]:
     draw_peers(told, IMAGES / "peers.png")
     kilobytes = told.bytes_per_file / 1000
     lines = [
-        f"{told.sites} sites of Debian's documentation, {told.files:,} HTML files of {kilobytes:.1f} KB each,",
+        f"{told.sites} sites of Debian's documentation, {told.files:,} files of {kilobytes:.1f} KB each,",
         "by nginx on one core; each crawler has the other. Settings: `benchmarks/crawl/README.md`.",
         "",
         "| crawler | pages | pages/s | Scrapy = 1 | CPU ms a page | peak MB | keeps |",
