@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from headway.frontier.line import Waiting
 from headway.frontier.room import Room
 from headway.frontier.shifting import ShiftingRoom
-from headway.frontier.spilling import SpillingRoom, pages_held_each
+from headway.frontier.spilling import SpillingRoom, pages_held_each, pages_loaded_each
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering
@@ -39,7 +39,7 @@ class Frontier:
         self._changed: list[Room] = []
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
-        self._held_each = 0
+        self._held_each = self._loaded_each = 0
         self._short: dict[Site, SpillingRoom] = {}
         self.waiting = 0
 
@@ -55,6 +55,7 @@ class Frontier:
         if self._most_held is None:
             return Room(site)
         self._held_each = pages_held_each(self._most_held, len(self._rooms) + 1)
+        self._loaded_each = pages_loaded_each(self._most_held, self._held_each)
         return SpillingRoom(site)
 
     def rooms(self) -> Iterator[Room]:
@@ -67,7 +68,7 @@ class Frontier:
         self.waiting += 1
         self._mark(room)
         if isinstance(room, SpillingRoom):
-            room.trim(self._held_each)
+            room.trim(self._held_each, self._loaded_each)
 
     def occupy(self, site: Site) -> None:
         """The site is being asked: nothing more to it until `free`."""
@@ -141,8 +142,7 @@ class Frontier:
         """Sites whose next pages are wanted from the store, and how many of the first it has. Asked once."""
         if not self._short:
             return []
-        each = self._held_each
-        wishes = [(room.site, room.wish(each)) for room in self._short.values()]
+        wishes = [(room.site, room.wish(self._loaded_each)) for room in self._short.values()]
         self._short.clear()
         return wishes
 

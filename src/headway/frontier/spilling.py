@@ -18,13 +18,21 @@ from headway.policy.ordering.base import Key
 from headway.units import FOREVER, Instant
 
 _MOST_EACH = 4096
-_LEAST_EACH = 16
+_LEAST_EACH = 8
+_WELL_LOADED = 64
+_OF_ALL = 1 / 16
 _NO_END: tuple[Key, float] = (math.inf, math.inf)
 
 
 def pages_held_each(in_all: int, sites: int) -> int:
     """How many pages of each site are held when so many may be held of all of them."""
     return max(_LEAST_EACH, min(_MOST_EACH, in_all // max(1, sites)))
+
+
+def pages_loaded_each(in_all: int, held_each: int) -> int:
+    """How many pages a site is given when it runs short: few large loads cost less than many small ones, and
+    of all sites only those are loaded whose turn comes often."""
+    return max(held_each, min(_WELL_LOADED, int(_OF_ALL * in_all)))
 
 
 class SpillingRoom(Room):
@@ -46,9 +54,9 @@ class SpillingRoom(Room):
         else:
             super().put(waiting, not_before)
 
-    def trim(self, each: int) -> None:
-        """Hold no more than so many of those in line, once it has become twice as many."""
-        if self._line.count <= 2 * each:
+    def trim(self, each: int, loaded: int) -> None:
+        """Hold no more than so many of those in line, once it has become twice as many, or twice a load."""
+        if self._line.count <= 2 * (loaded if self.spilled else each):
             return
         everyone = self._line.pop_all()
         for waiting in everyone[:each]:
@@ -60,10 +68,10 @@ class SpillingRoom(Room):
         """Whether it is time to ask for more."""
         return self.spilled > 0 and not self.is_loading and self._line.count <= each // 4
 
-    def wish(self, each: int) -> int:
+    def wish(self, more: int) -> int:
         """How many pages to ask the store for: it has those held here, and the one lent out, as well."""
         self.is_loading = True
-        return each + len(self._line) + len(self._later) + 1
+        return more + len(self._line) + len(self._later) + 1
 
     def spill_all_but_held(self, count: int) -> None:
         """So many more wait in the store than have been put in."""
