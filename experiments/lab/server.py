@@ -103,6 +103,8 @@ async def main() -> None:
     servers = []
     for place in places:
         listening = socket.create_server((place.address, place.port), backlog=256)
+        # Head and body are two writes; without this the second waits until the first is acknowledged.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if place.rate_bytes_per_s is not None:
             # Loopback has segments of 64 KB, of which the first ten go out unpaced.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
