@@ -42,15 +42,25 @@ def main() -> None:
     if options.only in {None, "announcing"}:
         print(asyncio.run(announcing.measure(20_000 if options.short else 200_000)))
     if options.only in {None, "freshness"}:
-        print(
-            "| every | way | freshness | of the fixed interval's | requests a page and day |\n"
-            "|---|---|---|---|---|"
-        )
-        for every_days in (7.0,) if options.short else (2.0, 7.0, 30.0):
-            result = freshness.compare(200 if options.short else 500, 40 * every_days, every_days)
-            base = result["fixed interval"][0]
+        _print_freshness(200 if options.short else 500, (7.0,) if options.short else (2.0, 7.0, 30.0))
+
+
+def _print_freshness(pages: int, intervals_days: tuple[float, ...]) -> None:
+    print(
+        "| changes | a visit every | way | freshness | of the fixed interval's | of the optimum's gain | "
+        "requests a page and day |\n|---|---|---|---|---|---|---|"
+    )
+    for web, rates_of in freshness.WEBS.items():
+        for every_days in intervals_days:
+            result = freshness.compare(rates_of(pages, 8), 40 * every_days, every_days)
+            base, best = result["fixed interval"][0], result["optimal for the true rates"][0]
             for name, (fresh, requests) in result.items():
-                print(f"| {every_days:g} d | {name} | {fresh:.3f} | {fresh / base:.3f} | {requests:.3f} |")
+                gain = f"{(fresh - base) / (best - base):.0%}" if fresh > base else ""
+                print(
+                    f"| {web} | {every_days:g} d | {name} | {fresh:.3f} | {fresh / base:.3f} | {gain} | "
+                    f"{requests:.3f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

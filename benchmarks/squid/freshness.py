@@ -1,7 +1,9 @@
 """Freshness with the same number of requests: a fixed interval, visits in proportion, and headway's policy.
 
-Pages change as Poisson processes whose mean intervals spread from hours to years (log-normal around a week).
-The policies see only what a crawler sees: whether a page had changed since the last visit; `optimal` knows.
+Pages change as Poisson processes. Their mean intervals are those that Cho and Garcia-Molina found on the web
+in 1999 (a day, a week, a month, four months, a year), or spread from hours to years, log-normally around a
+week. The policies see only what a crawler sees: whether a page had changed since the last visit; `optimal`
+knows the rates, and no policy can do better.
 """
 
 from __future__ import annotations
@@ -23,9 +25,22 @@ SITE = Site("http://a.test")
 NextInterval = Callable[[float, int, bytes], float]
 
 
-def page_rates(pages: int, seed: int, spread: float = 2.0) -> list[float]:
+MEASURED = {1.0: 0.23, 7.0: 0.15, 30.0: 0.16, 120.0: 0.16, 365.0: 0.30}
+"""Mean days between two changes, and the share of pages ("The evolution of the web", figure 2, rounded)."""
+
+
+def spread_rates(pages: int, seed: int, spread: float = 2.0) -> list[float]:
     draw = random.Random(seed)
     return [math.exp(draw.gauss(math.log(1 / (7 * DAY_S)), spread)) for _ in range(pages)]
+
+
+def measured_rates(pages: int, seed: int) -> list[float]:
+    draw = random.Random(seed)
+    days = draw.choices(list(MEASURED), list(MEASURED.values()), k=pages)
+    return [1 / (each * DAY_S) for each in days]
+
+
+WEBS = {"as measured in 1999": measured_rates, "log-normal": spread_rates}
 
 
 def simulate(
@@ -54,12 +69,14 @@ def simulate(
     return fresh_s / (len(rates) * half_s), requests / len(rates) / (days / 2)
 
 
-def compare(pages: int, days: float, every_days: float, seed: int = 8) -> dict[str, tuple[float, float]]:
+def compare(
+    rates: list[float], days: float, every_days: float, seed: int = 8
+) -> dict[str, tuple[float, float]]:
     """Freshness and requests a page and day of each way; the fixed interval has as many requests as ours."""
-    rates = page_rates(pages, seed)
+    pages = len(rates)
     every_s = every_days * DAY_S
     budget = pages / every_s
-    adaptive = AdaptiveRevisit(every_s=Seconds(every_s), visits_per_s=budget, longest_s=Seconds(60 * DAY_S))
+    adaptive = AdaptiveRevisit(every_s=Seconds(every_s), visits_per_s=budget, longest_s=Seconds(30 * every_s))
 
     def ours(now: float, number: int, history: bytes) -> float:
         at = adaptive.next_at(Instant(now), SITE, 1, history)

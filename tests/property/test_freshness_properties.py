@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.policy.beliefs import UNKNOWN, Beliefs
 from headway.policy.freshness import (
     KEPT_VISITS,
     add_visit,
@@ -19,6 +20,7 @@ from headway.policy.freshness import (
     price_within,
     visits_of,
 )
+from headway.units import Seconds
 
 rates = st.floats(1e-8, 1e-1)
 intervals = st.floats(1.0, 1e7)
@@ -125,3 +127,65 @@ def test_the_optimum_beats_equal_and_proportional_visits_on_pages_of_many_rates(
     proportional = np.mean([freshness(r, np.sum(rate) / budget / r) for r in rate])
     assert optimal > equal > proportional
     assert optimal / equal > 1.05
+
+
+SHORTEST_S, LONGEST_S = Seconds(3600.0), Seconds(30 * 86400.0)
+
+
+def history_of(seen: list[tuple[float, bool]]) -> bytes:
+    history = b""
+    for interval_s, is_changed in seen:
+        history = add_visit(history, interval_s, is_changed=is_changed)
+    return history
+
+
+@given(visits)
+def test_a_belief_is_a_whole_and_with_no_prior_is_highest_where_the_visits_are_most_likely(
+    seen: list[tuple[float, bool]],
+) -> None:
+    beliefs = Beliefs(SHORTEST_S, LONGEST_S)
+    belief = beliefs.about(history_of(seen))
+    assert belief.sum() == pytest.approx(1.0)
+    kept = visits_of(history_of(seen))
+
+    def likelihood(rate: float) -> float:
+        return sum(math.log(-math.expm1(-rate * i)) if changed else -rate * i for i, changed in kept)
+
+    best = likelihood(float(beliefs.rates[int(belief.argmax())]))
+    assert best >= max(likelihood(float(rate)) for rate in beliefs.rates) - 1e-6 * max(1.0, abs(best))
+
+
+@given(visits, st.floats(1e-3, 1e7), st.floats(1.1, 10.0))
+def test_a_higher_price_never_shortens_an_interval_and_it_stays_within_its_limits(
+    seen: list[tuple[float, bool]], price: float, factor: float
+) -> None:
+    beliefs = Beliefs(SHORTEST_S, LONGEST_S)
+    belief = beliefs.about(history_of(seen))
+    dear, cheap = beliefs.interval_s(belief, price * factor), beliefs.interval_s(belief, price)
+    assert SHORTEST_S <= cheap <= dear * (1 + 1e-9) <= LONGEST_S * (1 + 1e-9)
+
+
+@given(
+    st.lists(st.tuples(visits, st.integers(1, 100), st.sampled_from([1.0, 16.0, 4096.0])), max_size=8),
+    st.floats(1e-6, 1.0),
+)
+def test_visits_at_the_price_of_all_beliefs_cost_no_more_than_the_budget(
+    pages: list[tuple[list[tuple[float, bool]], int, float]], part: float
+) -> None:
+    beliefs = Beliefs(SHORTEST_S, LONGEST_S)
+    counts: dict[tuple[int, float], int] = {(UNKNOWN, 1.0): 3}
+    for seen, count, cost in pages:
+        step = beliefs.step_of(history_of(seen))
+        beliefs.met(step, beliefs.about(history_of(seen)))
+        counts[step, cost] = counts.get((step, cost), 0) + count
+    everything = sum(count * cost for (_, cost), count in counts.items())
+    least, most = everything / LONGEST_S, everything / SHORTEST_S
+    budget = least + part * (most - least)
+    price = beliefs.price_within(counts, budget)
+    spent = sum(
+        count * cost / beliefs.interval_s(beliefs._typical[step], price * cost)
+        for (step, cost), count in counts.items()
+    )
+    assert spent <= budget * 1.1
+    if price == 0.0:
+        assert most <= budget * 1.001

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headway.model.page import Site
+from headway.policy.beliefs import Beliefs
 from headway.policy.freshness import add_visit
-from headway.policy.revisit import AdaptiveRevisit, FixedRevisit
+from headway.policy.revisit import FIRST_LOOKS, AdaptiveRevisit, FixedRevisit
 from headway.units import BytesPerSecond, Instant, Seconds
 
 SITE = Site("http://a.test")
@@ -28,8 +31,19 @@ def test_a_fixed_interval_is_what_it_says() -> None:
     assert FixedRevisit(Seconds(60.0)).next_at(Instant(5.0), SITE, 10, b"") == 65.0
 
 
-def test_a_page_seen_once_comes_at_the_usual_time() -> None:
-    assert interval_s(AdaptiveRevisit(every_s=Seconds(DAY_S)), "") == DAY_S
+def test_a_new_page_is_looked_at_soon_and_then_later_and_later() -> None:
+    policy = AdaptiveRevisit(every_s=Seconds(4 * DAY_S))
+    looks = [interval_s(policy, changes) for changes in ("", ".", "x.")]
+    assert looks == [part * 4 * DAY_S for part in FIRST_LOOKS]
+
+
+def test_where_little_is_left_over_even_the_first_looks_come_late() -> None:
+    policy = AdaptiveRevisit(every_s=Seconds(DAY_S))
+    for _ in range(100):
+        policy.learn(SITE, history(""))
+    policy.spare(Instant(0.0), BytesPerSecond(1.0))
+    round_s = 101 * 2.0**14
+    assert interval_s(policy, "") == pytest.approx(FIRST_LOOKS[0] * round_s)
 
 
 def test_a_page_that_never_changed_waits_at_most_twice_as_long_as_the_last_time() -> None:
@@ -72,3 +86,26 @@ def test_a_site_is_not_asked_more_often_than_its_turns_allow() -> None:
     for _ in range(100):
         policy.learn(SITE, history("x.x.x."))
     assert interval_s(policy, "x.x.x.") > 50 * 3600.0
+
+
+def test_pages_that_cannot_be_told_apart_are_believed_to_be_as_most_others_are() -> None:
+    """Changed at each of a few visits: within hours, or within days?"""
+    expected = []
+    for common in (history("x" * 16, DAY_S / 24), history("xx.x.x..x.x.", 4 * DAY_S)):
+        beliefs = Beliefs(Seconds(3600.0), Seconds(30 * DAY_S))
+        step = beliefs.step_of(common)
+        beliefs.met(step, beliefs.about(common))
+        beliefs.learn_from({step: 1000})
+        expected.append(float(beliefs.about(history("xxx", 4 * DAY_S)) @ beliefs.rates))
+    assert expected[0] > 3 * expected[1]
+
+
+def test_every_page_is_tallied_once_however_often_it_was_visited() -> None:
+    policy = AdaptiveRevisit(visits_per_s=1.0)
+    now = 0.0
+    for number in range(200):
+        now += 3600.0
+        for changes in ("x", "xx.", "." * 40, "x." * 20):
+            policy.next_at(Instant(now), SITE, 1000, history((changes * 9)[: number % 40], DAY_S / 7))
+    fresh = sum(number % 40 == 0 for number in range(200)) * 4
+    assert policy._sites[SITE].pages.total() == fresh

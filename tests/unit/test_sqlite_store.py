@@ -13,15 +13,18 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from headway.app.linkgraph import LinkGraph
 from headway.errors import StoreError
-from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks
+from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite, SaveTasks
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Page
 from headway.model.task import Task
 from headway.store import schema
+from headway.store.aggregates import RunSums
 from headway.store.capture import CaptureNote
 from headway.store.reader import OutcomeCount, RunReader, Sample
 from headway.store.sqlite import SqliteStore
+from headway.units import Instant
 
 SITE = "https://www.example.org"
 
@@ -332,6 +335,23 @@ def test_references_are_counted_from_the_links(store, path):
             c.key: 3,
         }
         assert [reader.url_of(key) for key in (a.key, c.key, unknown.key)] == [a.url, c.url, None]
+
+
+def test_links_of_a_page_fetched_twice_count_once_and_as_they_are_now(store, path):
+    a, b, c = (page(number) for number in range(3))
+    store.commit([SaveFound((a, b, c))], {})
+    store.commit([settled(a, links=(b, c)), settled(b, links=(a,))], {})
+    store.commit([SaveAgain((a, b), Instant(150.0))], {})
+    store.commit([settled(a, links=(b,), at=200.0)], {})
+    expected = {a.key: 1, b.key: 1}
+    with RunReader(path) as reader:
+        references = reader.references()
+        assert dict(zip(references.keys.tolist(), references.counts.tolist(), strict=True)) == expected
+    with RunSums(path.parent) as sums:
+        assert {found.url: found.links for found in LinkGraph(sums).most_referenced(9)} == {
+            a.url: 1,
+            b.url: 1,
+        }
 
 
 # -- size and threads ---------------------------------------------------------------------------------------

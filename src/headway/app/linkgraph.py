@@ -39,7 +39,8 @@ class LinkGraph:
             depths.append(part.depths)
             settled.append(part.settled_at)
             found = self._place(part.links)
-            self._references += np.bincount(found[found >= 0], minlength=len(self._known))
+            counted = found[(found >= 0) & np.repeat(part.is_last, part.link_counts)]
+            self._references += np.bincount(counted, minlength=len(self._known))
             links += len(found)
             if links > most_links:
                 self.is_whole = False

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 KEPT_VISITS = 32
 """Of each page: enough to tell its rate within a factor of two, and to notice when it has another."""
-_BIAS = 0.5
+BIAS = 0.5
 _STEPS = 60
 _SAME_RATE = 1e-9
 _NEAR_BRANCH = 1e-5
@@ -55,19 +55,25 @@ def change_rate(visits: Sequence[tuple[float, bool]]) -> float | None:
     changed = [interval_s for interval_s, is_changed in visits if is_changed]
     total_s = sum(interval_s for interval_s, _ in visits)
     mean_s = total_s / len(visits)
-    quiet_s = total_s - sum(changed) + _BIAS * mean_s
+    quiet_s = total_s - sum(changed) + BIAS * mean_s
     if not changed:
         return 0.0
     if min(changed) >= max(changed) * (1 - _SAME_RATE):
         return math.log1p(sum(changed) / quiet_s) / changed[0]
-    low, high = len(changed) / (total_s + _BIAS * mean_s) / 2, len(changed) / quiet_s
+    # The sum falls with the rate and is convex, so that Newton's steps from below never go too far.
+    rate = len(changed) / (total_s + BIAS * mean_s) / 2
     for _ in range(_STEPS):
-        middle = math.sqrt(low * high)
-        if sum(interval_s / math.expm1(min(700.0, middle * interval_s)) for interval_s in changed) > quiet_s:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(low * high)
+        excess, slope = -quiet_s, 0.0
+        for interval_s in changed:
+            expected = min(700.0, rate * interval_s)
+            more = math.expm1(expected)
+            excess += interval_s / more
+            slope += interval_s * interval_s * (more + 1.0) / (more * more)
+        step = excess / slope
+        rate += step
+        if step <= _SAME_RATE * rate:
+            break
+    return rate
 
 
 def freshness(rate: float, interval_s: float) -> float:

@@ -1,8 +1,8 @@
 """When a page is due for another visit: after a fixed time, or when a visit gains the most freshness.
 
-The adaptive policy keeps a tally of how many pages of which change rate there are, from which the price of a
-visit follows: the price at which all visits together take just what is left of the link, and those of one
-site just their part of the turns that manners leave it. A page then needs to know only the price.
+The adaptive policy keeps a tally of how many pages of which kind there are, from which the price of a visit
+follows: the price at which all visits together take just what is left of the link, and those of one site just
+their part of the turns that manners leave it. A page then needs to know only the price.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections import Counter
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from headway.model.page import Site
-from headway.policy.freshness import best_interval_s, change_rate, price_within, visits_of
+from headway.policy.beliefs import UNKNOWN, Beliefs
+from headway.policy.freshness import Floats, visits_of
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 
-_STEPS_PER_OCTAVE = 2
+FIRST_LOOKS = (1 / 32, 1 / 8, 1 / 2)
+"""After these parts of the usual time a new page is visited, which tells what changes in hours from what
+changes in days; pages visited at one interval alone cannot be told apart once they change within it."""
 _PRICED_FOR_S = 3600.0
 _NEW_VISIT_BYTES = 20_000.0
 _FADE = 0.1
-_MOST_GROWTH = 2.0
-"""From one visit to the next: a few quiet visits are no proof that a page never changes."""
-
-_UNKNOWN = -(10**6)
+_GROWTH = 2.0
+"""From one visit to the next of a page that never changed, where visits cost nothing."""
+_BYTES_OF_ONE_VISIT = 4
 
 
 class RevisitPolicy(Protocol):
@@ -53,10 +54,18 @@ class _SiteTally:
 
     def __init__(self) -> None:
         self.pages: Counter[int] = Counter()
-        """By step of change rate."""
+        """By class of what is believed of their change rate."""
         self.visit_bytes = _NEW_VISIT_BYTES
         self.price = 0.0
         self.priced_at = -math.inf
+
+    def take_out(self, step: int) -> None:
+        """One page of the class, or of that nearest: a page's oldest visits are forgotten, its class too."""
+        if self.pages:
+            nearest = min(self.pages, key=lambda each: abs(each - step))
+            self.pages[nearest] -= 1
+            if not self.pages[nearest]:
+                del self.pages[nearest]
 
 
 class AdaptiveRevisit:
@@ -69,7 +78,7 @@ class AdaptiveRevisit:
         visits_per_s: float = math.inf,
         bytes_per_s: BytesPerSecond = UNBOUNDED,
     ) -> None:
-        """`every_s` is for pages of which nothing is known yet; `visits_per_s` is for each site, and
+        """`every_s` is for pages of which little is known yet; `visits_per_s` is for each site, and
         `bytes_per_s` the most for all of them, also when more is left over."""
         self._every_s = every_s
         self._shortest_s = shortest_s
@@ -77,8 +86,11 @@ class AdaptiveRevisit:
         self._visits_per_s = visits_per_s
         self._most_bytes_per_s = bytes_per_s
         self._spare_bytes_per_s = bytes_per_s
+        self._beliefs = Beliefs(shortest_s, longest_s)
         self._sites: dict[Site, _SiteTally] = {}
         self._price = 0.0
+        self._round_s = 0.0
+        """What one visit to every page takes of the link."""
         self._priced_at = -math.inf
 
     def spare(self, now: Instant, bytes_per_s: BytesPerSecond) -> None:
@@ -86,73 +98,65 @@ class AdaptiveRevisit:
 
     def learn(self, site: Site, history: bytes) -> None:
         """A page known from before, not visited just now: it takes its part of the budget."""
-        self._tally(site).pages[self._step(history)] += 1
+        self._count(self._tally(site), history)
 
     def next_at(self, now: Instant, site: Site, visit_bytes: int, history: bytes) -> Instant | None:
         tally = self._tally(site)
-        before = self._step(history[:-4])
-        if tally.pages[before] > 0 and history:
-            tally.pages[before] -= 1
-        tally.pages[self._step(history)] += 1
+        if history:
+            tally.take_out(self._beliefs.step_of(history[:-_BYTES_OF_ONE_VISIT]))
+        belief = self._count(tally, history)
         tally.visit_bytes += _FADE * (visit_bytes - tally.visit_bytes)
-        return Instant(now + self._interval_s(now, tally, history))
+        wanted_s = self._interval_s(now, tally, history, belief)
+        return Instant(now + min(max(wanted_s, self._shortest_s), self._longest_s))
 
-    def _interval_s(self, now: Instant, tally: _SiteTally, history: bytes) -> float:
+    def _count(self, tally: _SiteTally, history: bytes) -> Floats:
+        step, belief = self._beliefs.step_of(history), self._beliefs.about(history)
+        tally.pages[step] += 1
+        if step != UNKNOWN:
+            self._beliefs.met(step, belief)
+        return belief
+
+    def _interval_s(self, now: Instant, tally: _SiteTally, history: bytes, belief: Floats) -> float:
+        price = self._price_of(now, tally)
         visits = visits_of(history)
-        rate = change_rate(visits)
-        if rate is None:
-            return self._every_s
-        wanted_s = best_interval_s(rate, self._price_of(now, tally))
-        wanted_s = min(wanted_s, _MOST_GROWTH * visits[-1][0]) if rate == 0.0 else wanted_s
-        return min(max(wanted_s, self._shortest_s), self._longest_s)
+        if len(visits) < len(FIRST_LOOKS):
+            return FIRST_LOOKS[len(visits)] * self._usual_s(tally)
+        if price == 0.0:
+            is_steady = not any(is_changed for _, is_changed in visits)
+            return _GROWTH * visits[-1][0] if is_steady else self._shortest_s
+        return self._beliefs.interval_s(belief, price)
+
+    def _usual_s(self, tally: _SiteTally) -> float:
+        """The interval at which all pages could be visited alike."""
+        return max(self._every_s, self._round_s, tally.pages.total() / self._visits_per_s)
 
     def _price_of(self, now: Instant, tally: _SiteTally) -> float:
         """What a visit to this site must gain: its bytes at the link's price, and its turn at the site's."""
         if now >= self._priced_at + _PRICED_FOR_S:
             self._priced_at = now
-            self._price = self._link_price()
+            self._price_link()
         if now >= tally.priced_at + _PRICED_FOR_S:
             tally.priced_at = now
-            rates, counts = _arrays(tally.pages, self._every_s)
-            tally.price = price_within(
-                rates, counts, np.ones_like(rates), self._visits_per_s, self._shortest_s
-            )
+            pages = {(step, 1.0): count for step, count in tally.pages.items()}
+            tally.price = self._beliefs.price_within(pages, self._visits_per_s)
         return self._price * tally.visit_bytes + tally.price
 
-    def _link_price(self) -> float:
-        if not math.isfinite(self._spare_bytes_per_s):
-            return 0.0
-        together: Counter[tuple[int, int]] = Counter()
+    def _price_link(self) -> None:
+        together: Counter[tuple[int, float]] = Counter()
+        by_step: Counter[int] = Counter()
         for tally in self._sites.values():
-            octave = round(math.log2(max(1.0, tally.visit_bytes)))
+            # To the next power of two: sites are many, and their sizes need not be told apart further.
+            visit_bytes = 2.0 ** round(math.log2(max(1.0, tally.visit_bytes)))
             for step, count in tally.pages.items():
-                together[step, octave] += count
-        steps = np.array([step for step, _ in together], dtype=np.float64)
-        counts = np.array(list(together.values()), dtype=np.float64)
-        costs = np.exp2([octave for _, octave in together])
-        return price_within(
-            _rates(steps, self._every_s), counts, costs, self._spare_bytes_per_s, self._shortest_s
-        )
+                together[step, visit_bytes] += count
+                by_step[step] += count
+        self._beliefs.learn_from(by_step)
+        self._price = self._beliefs.price_within(together, self._spare_bytes_per_s)
+        round_bytes = sum(count * visit_bytes for (_, visit_bytes), count in together.items())
+        self._round_s = round_bytes / max(self._spare_bytes_per_s, 1e-9)
 
     def _tally(self, site: Site) -> _SiteTally:
         tally = self._sites.get(site)
         if tally is None:
             tally = self._sites[site] = _SiteTally()
         return tally
-
-    def _step(self, history: bytes) -> int:
-        rate = change_rate(visits_of(history))
-        if rate is None:
-            return _UNKNOWN
-        # A page never seen to change is visited ever more rarely, and then costs as much as a slow one.
-        return round(_STEPS_PER_OCTAVE * math.log2(max(rate, 1.0 / self._longest_s)))
-
-
-def _arrays(pages: Counter[int], every_s: float) -> tuple[np.ndarray, np.ndarray]:
-    steps = np.array(list(pages), dtype=np.float64)
-    return _rates(steps, every_s), np.array(list(pages.values()), dtype=np.float64)
-
-
-def _rates(steps: np.ndarray, every_s: float) -> np.ndarray:
-    """Of a page that nothing is known of it is assumed that it changes about as often as it is looked at."""
-    return np.where(steps == _UNKNOWN, 1.0 / every_s, np.exp2(np.maximum(steps, -200.0) / _STEPS_PER_OCTAVE))
