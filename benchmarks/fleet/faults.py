@@ -25,7 +25,7 @@ from headway.testing.postgres import TemporaryPostgres
 
 from .bound import make_crawl, start_collector
 from .hosts import DB_NETWORK, HUB, Host, counting, hosts, inside, received
-from .judging import Struck, judge
+from .judging import judge
 
 INTERVAL_S = 0.25
 LEASE_S = 4
@@ -49,7 +49,6 @@ class Site:
         self._serial = 0
         self.running: dict[Host, subprocess.Popen[bytes]] = {}
         self.names: list[str] = []
-        self.struck: list[Struck] = []
         self.faults: dict[str, Callable[[Host], None]] = {
             "killed": self._kill,
             "stopped beyond its lease": lambda host: self._pause(host, _A_WHILE_S),
@@ -63,9 +62,9 @@ class Site:
             "cut off from all": lambda host: self._cut(host, ("db", "web"), _A_WHILE_S),
             "killed while cut off": self._cut_and_kill,
             "clock set wrong": lambda host: host.set_clock(chance.choice(_WRONG_BY_S)),
-            "database restarted": lambda _: self._database(server.restart),
-            "database killed": lambda _: self._database(lambda: server.restart(hard=True)),
-            "database hung": lambda _: self._database(self._hang),
+            "database restarted": lambda _: server.restart(),
+            "database killed": lambda _: server.restart(hard=True),
+            "database hung": lambda _: self._hang(),
         }
 
     @property
@@ -97,15 +96,10 @@ class Site:
             self.names.append(name)
         self.running[host] = start_collector(host, name, self._store, "--lease", f"{LEASE_S} s")
 
-    def _note(self, began_at: float, host: Host | None) -> None:
-        self.struck.append(Struck(began_at, time.monotonic(), host.web_address if host is not None else None))
-
     def _kill(self, host: Host) -> None:
-        began_at = time.monotonic()
         process = self.running.pop(host)
         process.kill()
         process.wait()
-        self._note(began_at, host)
 
     def _send_away(self, host: Host) -> None:
         process = self.running.pop(host)
@@ -113,34 +107,23 @@ class Site:
         process.wait(60)
 
     def _pause(self, host: Host, seconds: float) -> None:
-        began_at = time.monotonic()
         process = self.running[host]
         process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
         process.send_signal(signal.SIGCONT)
-        self._note(began_at, host)
 
     def _cut(self, host: Host, lines: tuple[str, ...], seconds: float) -> None:
-        began_at = time.monotonic()
         host.cut(*lines)
         time.sleep(seconds)
         host.mend(*lines)
-        self._note(began_at, host)
 
     def _cut_and_kill(self, host: Host) -> None:
         """What was on its way when the line was cut must not arrive when it is mended."""
-        began_at = time.monotonic()
         host.cut("web")
         time.sleep(self._chance.uniform(0.1, 1.0))
         self._kill(host)
         time.sleep(_A_WHILE_S)
         host.mend("web")
-        self._note(began_at, host)
-
-    def _database(self, strike: Callable[[], None]) -> None:
-        began_at = time.monotonic()
-        strike()
-        self._note(began_at, None)
 
     def _hang(self) -> None:
         pids = [self._server.pid, *_children(self._server.pid)]
@@ -208,12 +191,10 @@ def _part_here(seed: int, faults: int) -> dict[str, object]:
             web,
             store,
             [machines[0].folder / name for name in site.names],
-            site.struck,
             INTERVAL_S,
             received(record),
             BOUND_BYTES_PER_S,
-            began_at,
-            ended_at,
+            (began_at, ended_at),
         )
         for name in site.names:
             said = (machines[0].folder / f"{name}.txt").read_text()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
-from collections import defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from experiments.lab.wire import Recording
 
@@ -19,109 +16,56 @@ from headway.testing.fleetweb import Asked, FleetWeb
 OVER = 1.05
 """Of the bound, in any second: what a pacer alone may be over, on links as small as the lab's."""
 _COMMITTED_S = 1.0
-"""What was fetched so long before a fault is committed. The rest is under way, and may come again."""
+"""A page that has settled so long ago is committed, or will never be."""
 _SLACK_S = 0.02
-"""Between the server's reading of the clock and the arrival of what it read it for."""
-
-
-class Struck(NamedTuple):
-    """A fault that may cost what was under way: of one collector, or of all."""
-
-    began_at: float
-    ended_at: float
-    by: str | None
+"""Between the arrival of a request and the kernel's count of milliseconds since."""
 
 
 def judge(
     web: FleetWeb,
     store: str,
     folders: Sequence[Path],
-    struck: Sequence[Struck],
     interval_s: float,
     wire: Recording,
     bound_bytes_per_s: float,
-    began_at: float,
-    ended_at: float,
+    span: tuple[float, float],
 ) -> dict[str, float]:
+    """`span`: from when to when, on the monotonic clock."""
     verdict = web.judge(interval_s, slack_s=_SLACK_S)
     with PostgresReader(store) as reader:
         done = [page for page in reader.pages() if page.state == "done"]
         waiting = reader.totals().waiting
-        (rows,) = reader.ask("SELECT count(*), count(DISTINCT key) FROM page WHERE state = 'done'")
     wanted = verdict.pages + verdict.lost
-    urls = {page.url for page in done}
+    settled_at = {page.url: page.settled_at for page in done}
     places = {_place(folder): folder for folder in folders if (folder / "collector.json").exists()}
     unreadable = sum(
         not _is_there(places, page.warc_file, page.warc_offset, page.url) for page in done if page.warc_file
     )
-    twice = _fetched_twice(web.asked)
-    excused = sum(any(_explains(fault, each) for fault in struck) for each in twice)
-    _tell(web.asked, twice, struck, interval_s)
-    seconds = wire.rates(began_at, ended_at) / bound_bytes_per_s
+    seconds = wire.rates(*span) / bound_bytes_per_s
     return {
         "pages": wanted,
-        "lost": wanted - len(urls) + waiting,
-        "rows_doubled": rows[0] - rows[1],
+        "lost": wanted - len(settled_at) + waiting,
         "not_in_archive": unreadable,
-        "under_way": excused,
-        "doubled": len(twice) - excused,
+        "under_way": verdict.doubled,
+        "doubled": len(done) - len(settled_at) + _asked_after_all(web.asked, settled_at),
         "too_soon": verdict.too_soon,
         "shortest_pause_s": verdict.worst_pause_s,
         "over": int((seconds > OVER).sum()),
         "worst_second": float(seconds.max()),
+        "use": float(seconds.mean()),
         "tracebacks": 0,
     }
 
 
-def _tell(
-    asked: Sequence[Asked], twice: Sequence[Asked], struck: Sequence[Struck], interval_s: float
-) -> None:
-    """For whoever looks for the reason: each violation, with the faults around it."""
-    for each in twice:
-        if not any(_explains(fault, each) for fault in struck):
-            _tell_one("doubled", each, each, struck)
-    by_site: dict[str, list[Asked]] = defaultdict(list)
-    for each in sorted(asked, key=lambda each: each.began_at):
-        by_site[each.site].append(each)
-    for requests in by_site.values():
-        for before, after in pairwise(requests):
-            if after.began_at - before.ended_at < interval_s - _SLACK_S:
-                _tell_one("too soon", before, after, struck)
-
-
-def _tell_one(what: str, before: Asked, after: Asked, struck: Sequence[Struck]) -> None:
-    at = after.began_at
-    near = [
-        f"[{fault.began_at - at:+.2f} {fault.ended_at - at:+.2f} {fault.by or 'database'}]"
-        for fault in struck
-        if fault.began_at - 1 < at < fault.ended_at + 12
-    ]
-    print(
-        f"{what}: {before.site}{before.path} {before.began_at - at:+.2f} to {before.ended_at - at:+.2f} by "
-        f"{before.by} whole {before.is_whole}, then {after.path} by {after.by}; faults {' '.join(near)}",
-        file=sys.stderr,
+def _asked_after_all(asked: Sequence[Asked], settled_at: Mapping[str, float]) -> int:
+    """Fetches of pages that had been settled. Those of pages that were under way, or fetched and not yet
+    committed when a fault came, are not among them: nobody could know of them."""
+    since_epoch_s = time.time() - time.monotonic()
+    return sum(
+        each.began_at + since_epoch_s > settled_at[each.site + each.path] + _COMMITTED_S
+        for each in asked
+        if each.site + each.path in settled_at
     )
-
-
-def _fetched_twice(asked: Sequence[Asked]) -> list[Asked]:
-    """The fetches of each page but for the last, which is the one that counts."""
-    by_page: dict[tuple[str, str], list[Asked]] = defaultdict(list)
-    for each in asked:
-        if each.is_whole and each.path != "/robots.txt":
-            by_page[each.site, each.path].append(each)
-    return [
-        before
-        for fetches in by_page.values()
-        for before, _ in pairwise(sorted(fetches, key=lambda each: each.ended_at))
-    ]
-
-
-def _explains(fault: Struck, fetch: Asked) -> bool:
-    is_its_own = fault.by is None or fault.by == fetch.by
-    # TCP tries again after as long as it was cut off: until then nothing is committed, and another fault may
-    # find more under way.
-    over_at = fault.ended_at + (fault.ended_at - fault.began_at) + _COMMITTED_S
-    return is_its_own and fault.began_at - _COMMITTED_S < fetch.ended_at and fetch.began_at < over_at
 
 
 def _place(folder: Path) -> str:

@@ -126,14 +126,6 @@ def test_a_lease_that_cannot_be_renewed_in_time_is_refused(crawl, tmp_path):
     assert code == 2
 
 
-def test_a_job_with_a_quota_is_refused(postgres_store, tmp_path):
-    job = tmp_path / "job.toml"
-    job.write_text(f'[crawl.quota]\nday = "1 GB"\n[[site]]\nurl = "{SITE}"\n')
-    code, said = refused("crawl", job, "--store", postgres_store, "-o", tmp_path / "c")
-    assert code == 4
-    assert "quota" in said
-
-
 @pytest.mark.parametrize(
     ("text", "url", "name"),
     [

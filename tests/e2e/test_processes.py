@@ -109,6 +109,37 @@ def test_a_bound_holds_for_all_processes_together(tmp_path):
     assert sum(size for _, size in asked) / whole_s < 1.1 * 200_000
 
 
+def test_a_limit_set_by_hand_holds_for_all_processes_together(tmp_path):
+    with FleetWeb(sites=6, pages=200, page_bytes=10_000) as web:
+        process = start(web, tmp_path / "run")
+        until_asked(web, 100)
+        subprocess.run([HEADWAY, "limit", tmp_path / "run", "100KB/s"], check=True, capture_output=True)
+        time.sleep(2.0)
+        before = len(web.asked)
+        time.sleep(3.0)
+        rate = (len(web.asked) - before) * 10_000 / 3.0
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert rate < 1.3 * 100_000
+
+
+def test_a_quota_is_not_exceeded_by_all_processes_together(tmp_path):
+    job = tmp_path / "job.toml"
+    with FleetWeb(sites=6, pages=100, page_bytes=10_000) as web:
+        sites = "".join(f'[[site]]\nurl = "{seed}"\n' for seed in web.seeds)
+        job.write_text(
+            '[crawl]\nallow_private = true\ninterval = "0.05 s"\nbandwidth = "400 KB/s"\n'
+            f'[crawl.quota]\nday = "2 MB"\n{sites}'
+        )
+        command = [HEADWAY, "crawl", job, "--processes", "2", "-q", "-o", tmp_path / "run"]
+        process = subprocess.Popen(command, start_new_session=True)
+        time.sleep(9.0)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        sent = sum(each.sent_bytes for each in web.asked)
+    assert 1_000_000 < sent < 2_000_000
+
+
 @pytest.mark.parametrize("count", ["0", "two"])
 def test_a_senseless_number_of_processes_is_refused(count, tmp_path):
     command = [HEADWAY, "crawl", "http://127.0.0.1:1/", "--processes", count, "-o", tmp_path / "run"]

@@ -74,7 +74,7 @@ def build_machine(
         max_connections=crawl.max_connections,
         lease_s=_LEASE_S,
         asks_robots=crawl.respect_robots,
-        bound=LinkBound(job.timetable, quotas, yields=crawl.background and not is_part),
+        bound=LinkBound(job.timetable, quotas, yields=crawl.background),
         steward=Steward(allocator, politeness, Prediction(_NEW_SERVER, job.calendar)) if is_planned else None,
         admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
         most_held=most_held,

@@ -21,7 +21,7 @@ from headway.app.view import View, view_of
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.crawl.decisions import Decision
-from headway.errors import HeadwayError, JobError, StoreError
+from headway.errors import HeadwayError, StoreError
 from headway.fetch.http import HttpFetcher
 from headway.fleet import statements as sql
 from headway.fleet.chair import ROUND_EVERY_S, Chair
@@ -49,10 +49,6 @@ _LET_GO_S = 2.0
 
 def begin(job: Job, address: Address, now: Instant) -> Instant:
     """Make the crawl, or take it up with this job; returns when it was first begun."""
-    if job.quotas:
-        raise JobError(
-            "a quota cannot be kept by a fleet yet; give the job a bandwidth, and no [crawl.quota]"
-        )
     store = PostgresStore(address)
     try:
         order = waiting_order(job)
@@ -121,7 +117,7 @@ class CollectRun:
         self._fetcher: HttpFetcher | None = None
         self._meter = Meter()
         objective = Objective(job.file.crawl.objective)
-        self._chair = Chair(address, Leader(job.timetable, lambda: Allocator(objective)))
+        self._chair = Chair(address, Leader(job.timetable, lambda: Allocator(objective)), job.quotas)
         self._leads = ThreadPoolExecutor(1, thread_name_prefix="headway-leads")
         self.started_at = self._clock.now()
         self.interrupted = False
@@ -220,6 +216,8 @@ class CollectRun:
         )
         order = waiting_order(self._job)
         coordinator.store.order_waiting(order.name, order.rank_of)
+        if told := coordinator.store.mend(folder.path):
+            self._on_news(told)
         folder.open(coordinator.store.committed_lengths())
         return coordinator
 

@@ -28,6 +28,7 @@ def build_session(
     on_decision: Callable[[Decision], None] | None = None,
     revisit: RevisitPolicy | None = None,
     recrawls: bool = False,
+    may_be_limited: bool = False,
 ) -> tuple[Session, HttpFetcher]:
     fetcher = build_fetcher(job, clock)
     crawl = build_machine(job, is_part=True, revisit=revisit, recrawls=recrawls)
@@ -62,7 +63,8 @@ def build_session(
         crawl,
         collector,
         politeness=build_politeness(job),
-        is_bounded=job.is_bounded,
+        is_bounded=job.is_bounded or bool(job.quotas) or may_be_limited,
+        delays=fetcher.round_trips if job.file.crawl.background else None,
         rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
         received_bytes=fetcher.bytes_received,
         set_asks_until=fetcher.set_asks_until,

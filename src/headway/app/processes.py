@@ -7,6 +7,7 @@ what they send. The run folder looks as if one process had crawled.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from pathlib import Path
 import msgspec
 
 from headway.app.clock import WallClock
-from headway.app.crawling import check_is_same_crawl, without_password
+from headway.app.crawling import check_is_same_crawl, quotas_so_far, without_password
+from headway.app.limit import LimitWatch
 from headway.app.ordering import waiting_order
 from headway.app.view import SiteLine, View
 from headway.app.worker import Order
@@ -46,8 +48,8 @@ class ProcessRun:
     """Build it, `run` it; `view` may be called meanwhile, on the same loop."""
 
     def __init__(self, job: Job, folder: Path, processes: int) -> None:
-        if job.quotas or job.revisiting is not None:
-            raise JobError("quotas and revisits are kept by one process alone; leave out --processes")
+        if job.revisiting is not None:
+            raise JobError("pages are visited again by one process alone; leave out --processes, or `every`")
         self._job = job
         self._processes = processes
         self._clock = WallClock()
@@ -59,6 +61,8 @@ class ProcessRun:
             self.started_at = snapshot.started_at if snapshot is not None else now
             # Seeds that are known already are not queued again, so that a longer job file goes on from here.
             self.folder.save((SaveTasks(job.tasks(self.started_at)), SaveFound(job.seeds())))
+            self._quotas = quotas_so_far(now, job, folder)
+            self._limit = LimitWatch(folder)
             leader = Leader(job.timetable, lambda: Allocator(Objective(job.file.crawl.objective)))
             self._office = Office(self.started_at, self.folder.store, leader, self._save)
         except BaseException:
@@ -168,6 +172,11 @@ class ProcessRun:
         next_second_at = loop.time() + 1.0
         while True:
             now = self._clock.now()
+            if self._limit.has_changed():
+                self._leader.set_limit(self._limit.limit_bytes_per_s)
+            self._leader.left_bytes = min(
+                (float(tally.remaining_bytes(now)) for tally in self._quotas), default=math.inf
+            )
             self._office.round(now)
             self._sample(now)
             if loop.time() >= next_second_at:
@@ -182,6 +191,8 @@ class ProcessRun:
         for second, received in usage.sums(now):
             bound = BytesPerSecond(self._leader.bound_at(Instant(second)))
             self.folder.store.record_sample(Instant(second), received, bound)
+            for tally in self._quotas:
+                tally.spend(now, self._counts.news_of(received))
             self._counts.received(second, received)
 
     def _save(self, parcel: Parcel) -> None:
@@ -238,6 +249,9 @@ class _Counts:
         self.wire_bytes += saving.outcome.wire_bytes
         if is_failed:
             self.errors[saving.outcome.kind] += 1
+
+    def news_of(self, received_bytes: int) -> int:
+        return max(0, received_bytes - self._last[1])
 
     def received(self, second: int, received_bytes: int) -> None:
         before, had = self._last

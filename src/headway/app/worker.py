@@ -43,7 +43,7 @@ async def _work(order: Order, coordinator: PipeCoordinator) -> int:
     job = build_job(convert(order.job, source), source)
     folder = WorkerFolder(Path(order.folder))
     try:
-        session, _ = build_session(job, coordinator, folder, SharedClock())
+        session, _ = build_session(job, coordinator, folder, SharedClock(), may_be_limited=True)
         end = await session.run()
     finally:
         folder.close()

@@ -59,7 +59,7 @@ class LinkBound:
         change_at = self._timetable.next_change_after(now)
         self.changes_at = FOREVER if change_at is None else change_at
         bound = self._timetable.capacity_at(now)
-        if self._yields and math.isfinite(bound):
+        if self._yields and bound and math.isfinite(bound):
             if self._background is None:
                 self._background = Background(bound)
             else:

@@ -6,7 +6,9 @@ can arrive: it would have to be written by the session that has ended.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +19,7 @@ from headway.fleet.coordinator import Report
 from headway.fleet.leader import Fleet, Leader, Standing
 from headway.fleet.shares import Share
 from headway.model.page import Site
+from headway.policy.quota import Quota
 from headway.store.postgres.address import Address
 from headway.store.postgres.texts import from_text, to_text
 from headway.units import BytesPerSecond, Instant, Seconds
@@ -30,9 +33,10 @@ _GRACE_S = 2.0
 
 
 class Chair:
-    def __init__(self, address: Address, leader: Leader) -> None:
+    def __init__(self, address: Address, leader: Leader, quotas: Sequence[Quota] = ()) -> None:
         self._address = address
         self._leader = leader
+        self._quotas = quotas
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_mine = False
         self._seated_at = 0.0
@@ -81,6 +85,7 @@ class Chair:
         self._leader.usage.note(connection.execute(sql.RECEIVED).fetchall())
         for second, received in self._leader.usage.sums(now):
             connection.execute(sql.ADD_SAMPLE, (second, received, self._leader.bound_at(now)))
+        self._leader.left_bytes = self._left_bytes(now, connection)
         orders = self._leader.decide(now, fleet)
         if orders.shares:
             connection.execute(
@@ -95,6 +100,14 @@ class Chair:
             connection.execute(sql.ASSIGN, (list(orders.assigned), list(orders.assigned.values())))
         for collector, sites in orders.asked_back.items():
             connection.execute(sql.ASK_BACK, (list(map(to_text, sites)), collector))
+
+    def _left_bytes(self, now: Instant, connection: psycopg.Connection[tuple[Any, ...]]) -> float:
+        left = math.inf
+        for quota in self._quotas:
+            row = connection.execute(sql.READ_SINCE, (quota.window(now)[0],)).fetchone()
+            assert row is not None
+            left = min(left, quota.limit_bytes - float(row[0]))
+        return max(0.0, left)
 
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[Instant, Fleet]:
         connection.execute(sql.DROP_OLD_SHARES)

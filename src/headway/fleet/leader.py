@@ -18,7 +18,7 @@ from headway.fleet.usage import Usage
 from headway.model.page import Site
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.timetable import Timetable
-from headway.units import Instant, Seconds
+from headway.units import BytesPerSecond, Instant, Seconds
 
 SHARE_S = Seconds(4.0)
 _HORIZON_S = Seconds(14 * 86400.0)
@@ -33,6 +33,8 @@ _STEADY_S = 8.0
 of the bound may be planned for another collector. A share follows the mean of the plans over so long."""
 _MOVED = 0.03
 """Of the bound: changes that are smaller are not worth the moment in which nobody has what is handed on."""
+_HEARD_OF_WITHIN_S = 1.5 * SHARE_S
+_LEAST_BYTES_PER_S = 1000.0
 _RENEWED_S = 1.0
 """A share that stays the same is renewed so long after it was given."""
 
@@ -73,7 +75,7 @@ class Leader:
     """Keeps between rounds only what makes its plans steady; another may take over at any time."""
 
     def __init__(self, timetable: Timetable, make_allocator: Callable[[], Allocator]) -> None:
-        self._timetable = timetable
+        self._usual_timetable = self._timetable = timetable
         self._allocator = make_allocator()
         self._had: dict[int, list[float]] = {}
         """The shares of the last rounds."""
@@ -82,6 +84,8 @@ class Leader:
         self._planned_at = -math.inf
         self._wished: dict[int, float] = {}
         self.usage = Usage()
+        self.left_bytes = math.inf
+        """Of the quotas, as whoever keeps the books last knew."""
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
         members = [
@@ -93,10 +97,18 @@ class Leader:
         is_settled = not assigned and not any(each.coming or each.leaving for each in fleet.collectors)
         return Orders(self._shares(now, fleet), assigned, self._moves(fleet, members) if is_settled else {})
 
+    def set_limit(self, limit_bytes_per_s: BytesPerSecond | None) -> None:
+        """A person's word counts until taken back with None."""
+        limit = limit_bytes_per_s
+        self._timetable = self._usual_timetable if limit is None else Timetable(limit)
+
     def bound_at(self, now: Instant) -> float:
-        """The least that holds while a share lasts that is handed out now."""
+        """The least that holds while a share lasts that is handed out now. Of a quota that runs out no more
+        is handed out than can be read before anybody hears of it, so that it is never exceeded."""
         segments = self._timetable.segments(now, SHARE_S)
-        return min((float(rate) for _, _, rate in segments), default=math.inf)
+        bound = min((float(rate) for _, _, rate in segments), default=math.inf)
+        safe = self.left_bytes / _HEARD_OF_WITHIN_S
+        return min(bound, safe if safe >= _LEAST_BYTES_PER_S else 0.0)
 
     def _shares(self, now: Instant, fleet: Fleet) -> list[Share]:
         bound = self.bound_at(now)

@@ -24,14 +24,14 @@ from headway.fleet.coordinator import Coordinator, LeaseOver, News, Parcel, Repo
 from headway.fleet.folder import Folder
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
-from headway.model.event import CapacityChanged, Found, Ordered, Seeded, SitesLeft, SitesTaken
+from headway.model.event import CapacityChanged, DelaySensed, Found, Ordered, Seeded, SitesLeft, SitesTaken
 from headway.model.order import Pause, Resume
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.policy.allocation.demand import SiteDemand
 from headway.policy.politeness import Politeness
 from headway.store.postgres.address import is_passing
-from headway.units import BytesPerSecond, Instant
+from headway.units import BytesPerSecond, Instant, Seconds
 
 T = TypeVar("T")
 
@@ -39,6 +39,7 @@ BEAT_EVERY_S = 0.5
 QUICK_BEAT_S = 0.15
 """While we have nothing to do, or somebody waits for what we have."""
 _AGAIN_S = 0.2
+_SENSE_EVERY_S = 0.25
 _CLOCKS_DIFFER_S = 0.1
 """Two collectors' readings of the shared clock may be so far apart."""
 _PARCELS_WAITING = 20
@@ -68,6 +69,7 @@ class Session:
         round_trips: Callable[[], Iterable[tuple[Site, float]]] = lambda: (),
         on_decision: Callable[[Decision], None] | None = None,
         on_end: Callable[[], None] = lambda: None,
+        delays: Callable[[], Iterable[tuple[str, float]]] | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -80,6 +82,8 @@ class Session:
         self._round_trips = round_trips
         self._on_decision = on_decision
         self._on_end = on_end
+        self._delays = delays
+        """Round trips of the connections at work, where we give way to the other users of our link."""
         self._driver = LiveDriver(crawl, collector, self, clock)
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
@@ -153,6 +157,7 @@ class Session:
         beating = loop.create_task(self._beat())
         committing = loop.create_task(self._commit())
         driving = loop.create_task(self._driver.run([*opening, Seeded((), ())]))
+        sensing = loop.create_task(self._sense())
         for helper in (beating, committing):
             helper.add_done_callback(self._helper_ended)
         try:
@@ -165,7 +170,7 @@ class Session:
         except LeaseOver:
             self._end = End.LOST
         finally:
-            for task in (beating, committing, driving):
+            for task in (beating, committing, driving, sensing):
                 task.cancel()
             results = await asyncio.gather(beating, committing, driving, return_exceptions=True)
         for result in results:
@@ -282,6 +287,12 @@ class Session:
         if news.is_over and self._end is None:
             self._end = End.OVER
             self._driver.drain()
+
+    async def _sense(self) -> None:
+        while self._delays is not None:
+            for peer, round_trip_s in self._delays():
+                self._driver.tell(DelaySensed(peer, Seconds(round_trip_s)))
+            await asyncio.sleep(_SENSE_EVERY_S)
 
     def _read_meter(self) -> None:
         """At every whole second of the shared clock, so that the readings of all can be added up."""

@@ -87,5 +87,8 @@ END = f"""
     UPDATE crawl SET ended_at = {NOW}
     WHERE ended_at IS NULL AND NOT EXISTS (SELECT FROM waiting) RETURNING ended_at"""  # noqa: S608
 RECEIVED = "SELECT id, second, received_bytes FROM collector"
+READ_SINCE = """
+    SELECT (SELECT coalesce(sum(received_bytes), 0) FROM collector) - coalesce(
+        (SELECT wire_bytes FROM sample WHERE at <= %s ORDER BY at DESC LIMIT 1), 0)"""
 ADD_SAMPLE = "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s) VALUES (%s, %s, %s)"
 BEGIN_AGAIN = "UPDATE crawl SET ended_at = NULL"

@@ -67,10 +67,10 @@ def mend(
     lost: dict[int, tuple[int, PageKey, str]] = {}
     for name, length_bytes in short.items():
         if name.startswith(f"{ARCHIVE_FOLDER}/"):
-            end = _end_of_whole_records(run_folder / name, length_bytes)
+            end = end_of_whole_records(run_folder / name, length_bytes)
             lost |= {number: tuple(rest) for number, *rest in connection.execute(_LOST, (name, end))}
         else:
-            end = _end_of_whole_lines(run_folder / name)
+            end = end_of_whole_lines(run_folder / name)
         _cut(connection, run_folder, name, end)
     for digest in {digest for _, _, digest in lost.values() if digest}:
         lost |= {number: tuple(rest) for number, *rest in connection.execute(_REFERRING, (digest,))}
@@ -139,7 +139,7 @@ def _cut(connection: sqlite3.Connection, run_folder: Path, name: str, end: int) 
     connection.execute("UPDATE file SET length_bytes = ? WHERE name = ?", (end, name))
 
 
-def _end_of_whole_records(path: Path, length_bytes: int) -> int:
+def end_of_whole_records(path: Path, length_bytes: int) -> int:
     """Behind the last gzip member that is whole: each record is one."""
     end = position = 0
     member = zlib.decompressobj(31)
@@ -158,6 +158,6 @@ def _end_of_whole_records(path: Path, length_bytes: int) -> int:
     return end
 
 
-def _end_of_whole_lines(path: Path) -> int:
+def end_of_whole_lines(path: Path) -> int:
     content = path.read_bytes()
     return content.rfind(b"\n") + 1

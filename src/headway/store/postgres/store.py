@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from headway.store.postgres import statements as sql
 from headway.store.postgres.address import Address
 from headway.store.postgres.batch import BatchWriter, Sorted
 from headway.store.postgres.course import sample_row, write_course
+from headway.store.postgres.mending import mend
 from headway.store.postgres.numbers import Numbers
 from headway.store.postgres.tables import check_version, open_or_make, translated_query
 from headway.store.postgres.texts import from_text, to_text
@@ -179,6 +181,11 @@ class PostgresStore:
         query = "SELECT name, length_bytes FROM file WHERE length_bytes IS NOT NULL AND starts_with(name, %s)"
         found = self.asked(lambda run: run.execute(query, (to_text(prefix),)).fetchall())
         return {from_text(name).removeprefix(prefix): length for name, length in found}
+
+    def mend(self, folder: Path) -> str:
+        """Make up for files of our own that a power cut has shortened; returns what was done."""
+        lengths = self.committed_lengths()
+        return self.asked(lambda run: mend(run, folder, lengths, self._numbers.full_name("")))
 
     def close(self) -> None:
         with self._mutex:

@@ -19,7 +19,40 @@ if TYPE_CHECKING:
     import psycopg
 
 VERSION = schema.VERSION
-UPGRADES: Mapping[int, str] = {}
+_TO_2 = """
+ALTER TABLE crawl ADD COLUMN waiting_order text NOT NULL DEFAULT '';
+ALTER TABLE crawl ALTER COLUMN waiting_order DROP DEFAULT;
+ALTER TABLE site ADD COLUMN looked_at double precision, ADD COLUMN waiting bigint,
+    ADD COLUMN left_bytes double precision, ADD COLUMN share_bytes_per_s double precision,
+    ADD COLUMN forecast_from_at double precision, ADD COLUMN forecast_to_at double precision;
+CREATE TABLE course (
+    site_id bigint NOT NULL,
+    at double precision NOT NULL,
+    wire_bytes bigint NOT NULL,
+    waiting bigint NOT NULL,
+    left_bytes double precision,
+    share_bytes_per_s double precision,
+    forecast_from_at double precision,
+    forecast_to_at double precision,
+    PRIMARY KEY (site_id, at)
+);
+ALTER TABLE waiting ADD COLUMN rank double precision NOT NULL DEFAULT 0;
+ALTER TABLE waiting ALTER COLUMN rank DROP DEFAULT;
+CREATE INDEX waiting_in_order ON waiting (site_id, rank, place);
+ALTER TABLE page ADD COLUMN fingerprint bigint;
+CREATE TABLE sighting (page_id bigint PRIMARY KEY, etag text, last_modified text, history bytea);
+CREATE TABLE round (number bigint PRIMARY KEY, started_at double precision NOT NULL, pages bigint NOT NULL);
+CREATE TABLE notice (
+    site_id bigint NOT NULL,
+    what text NOT NULL,
+    subject text NOT NULL,
+    noticed_at double precision NOT NULL,
+    PRIMARY KEY (site_id, what, subject)
+);
+ALTER TABLE sample ADD COLUMN predicted_bytes_per_s double precision, ADD COLUMN in_flight bigint,
+    ADD COLUMN waiting bigint, ADD COLUMN done bigint, ADD COLUMN failed bigint, ADD COLUMN is_paused bigint;
+"""
+UPGRADES: Mapping[int, str] = {2: _TO_2}
 """By the version that they lead to: the statements that make it from the one before."""
 SITE_IDS, PAGE_IDS, PLACES = "site_id_blocks", "page_id_blocks", "place_blocks"
 BLOCK = 1000
