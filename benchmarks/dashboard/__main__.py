@@ -1,8 +1,8 @@
 """`make bench NAME=dashboard`: what looking at a crawl costs, and how quick a look at a large one is.
 
 A run of 10,000 sites and 1,000,000 pages is made up: its report is timed, and its dashboard, up to the first
-paint in a browser. Then a crawl of 10,000 sites runs with and without a dashboard that somebody looks at.
-Options: --sites, --pages, --rounds, --crawled (pages of each crawl), --only report|dashboard|cost.
+paint in a browser. Then a crawl of 10,000 sites runs, whose dashboard somebody looks at now and not then.
+Options: --sites, --pages, --rounds, --seconds (of each turn of a round), --only report|dashboard|cost.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.dashboard", description="what looking at a crawl costs")
     parser.add_argument("--sites", type=int, default=10_000)
     parser.add_argument("--pages", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--crawled", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--only", choices=("report", "dashboard", "cost"))
     parser.add_argument("--run", type=Path, help="A run made up earlier, kept for another time.")
     options = parser.parse_args()
@@ -49,7 +49,7 @@ def main() -> None:
                     table.add_row(size, what, figure, "")
             console.print(table)
         if options.only in {None, "cost"}:
-            console.print(_cost_table(Path(name), options.sites, options.rounds, options.crawled))
+            console.print(_cost_table(Path(name), options.sites, options.rounds, options.seconds))
 
 
 def _report_rows(table: Table, size: str, folder: Path, out: Path) -> None:
@@ -66,21 +66,26 @@ def _report_rows(table: Table, size: str, folder: Path, out: Path) -> None:
     table.add_row(size, "report, memory", f"{memory:.0f} MB", "")
 
 
-def _cost_table(folder: Path, sites: int, rounds: int, pages: int) -> Table:
-    """Crawls with and without a dashboard by turns, so that whatever else the machine does hits both."""
-    alone, watched = [], []
-    for number in range(rounds):
-        alone.append(measure_cost(folder / f"alone{number}", sites, pages, is_watched=False))
-        watched.append(measure_cost(folder / f"watched{number}", sites, pages, is_watched=True))
-        print(f"round {number + 1}: alone {alone[-1]}, watched {watched[-1]}", file=sys.stderr, flush=True)
-    table = Table(f"a crawl of {sites:,} sites", "pages/s", "CPU ms/page", "median", "more", box=None)
-    base = statistics.median(cost.cpu_ms_per_page for cost in alone)
-    for name, costs in (("nobody looking on", alone), ("a dashboard, refreshed each second", watched)):
-        middle = statistics.median(cost.cpu_ms_per_page for cost in costs)
-        each = " ".join(f"{cost.cpu_ms_per_page:.3f}" for cost in costs)
-        pages = statistics.median(cost.pages_per_s for cost in costs)
-        table.add_row(name, f"{pages:.0f}", each, f"{middle:.3f}", f"{middle / base - 1:+.1%}")
+def _cost_table(folder: Path, sites: int, rounds: int, seconds: float) -> Table:
+    pairs = measure_cost(folder / "cost", sites, rounds, seconds)
+    table = Table(
+        f"a crawl of {sites:,} sites", "pages/s", "crawl's CPU ms/page", "dashboard's cores", box=None
+    )
+    for name, turns in (
+        ("nobody looking on", [pair.alone for pair in pairs]),
+        ("a dashboard, refreshed each second", [pair.watched for pair in pairs]),
+    ):
+        figures = [statistics.median(column) for column in zip(*turns, strict=True)]
+        table.add_row(name, f"{figures[0]:.0f}", f"{figures[1]:.3f}", f"{figures[2]:.3f}")
+    speed = [pair.watched.pages_per_s / pair.alone.pages_per_s for pair in pairs]
+    cpu = [pair.watched.cpu_ms_per_page / pair.alone.cpu_ms_per_page for pair in pairs]
+    table.add_row(f"ratio, median of {rounds} pairs", _spread(speed), _spread(cpu), "")
     return table
+
+
+def _spread(ratios: list[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
 
 if __name__ == "__main__":

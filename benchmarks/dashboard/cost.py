@@ -1,7 +1,7 @@
-"""A crawl of many sites on loopback addresses, with or without somebody who looks on.
+"""A crawl of many sites on loopback addresses with a dashboard, at which somebody looks now and not then.
 
-Pages a second move with whatever else the machine does; the crawl's own CPU time a page hardly does, and is
-what looking on could add to.
+Both are measured in one crawl, in turns of a few seconds that begin with one and with the other: whatever
+else the machine does, and whatever the crawl comes to, hits both alike.
 """
 
 from __future__ import annotations
@@ -20,13 +20,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FIRST_PAGES = 2000
-"""Begun is a crawl, and a dashboard, only after some pages; and only the same pages cost the same."""
-_MOST_S = 40.0
+"""Begun is a crawl, and a dashboard, only after some pages."""
+_MOST_S = 60.0
 
 
-class Cost(NamedTuple):
+class Turn(NamedTuple):
     pages_per_s: float
     cpu_ms_per_page: float
+    """Of the crawl itself."""
+    dashboard_cores: float
+    """What its dashboard took meanwhile."""
+
+
+class Pair(NamedTuple):
+    alone: Turn
+    watched: Turn
+
+
+class _Now(NamedTuple):
+    at: float
+    pages: float
+    crawl_s: float
+    dashboard_s: float
 
 
 _SERVER = """
@@ -52,13 +67,13 @@ asyncio.run(main())
 """
 
 
-def measure_cost(folder: Path, sites: int, pages: int, *, is_watched: bool) -> Cost:
+def measure_cost(folder: Path, sites: int, pairs: int, seconds: float) -> list[Pair]:
     folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         try:
-            return _crawl(folder, _job(folder, sites, port), pages, is_watched=is_watched)
+            return _crawl(folder, _job(folder, sites, port), pairs, seconds)
         finally:
             server.terminate()
 
@@ -75,66 +90,104 @@ def _loopback(number: int) -> str:
     return f"127.{1 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
 
 
-def _crawl(folder: Path, job: Path, pages: int, *, is_watched: bool) -> Cost:
+def _crawl(folder: Path, job: Path, pairs: int, seconds: float) -> list[Pair]:
     run = folder / "run"
     command = [sys.executable, "-m", "headway", "crawl", os.fspath(job), "-o", os.fspath(run), "--log-json"]
-    command += ["--serve", "--serve-port", "0"] if is_watched else []
+    command += ["--serve", "--serve-port", "0"]
+    found = []
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        over = threading.Event()
-        threading.Thread(target=_look_on, args=(process, over), daemon=True).start()
+        watcher = _Watcher(process)
         try:
-            begun = _reach(run, process.pid, _FIRST_PAGES)
-            ended = _reach(run, process.pid, _FIRST_PAGES + pages)
+            _reach(run, process.pid, _FIRST_PAGES)
+            for number in range(pairs):
+                turns = {}
+                for is_watched in (False, True) if number % 2 else (True, False):
+                    turns[is_watched] = _turn(run, process.pid, watcher, seconds, is_watched=is_watched)
+                found.append(Pair(turns[False], turns[True]))
         finally:
-            over.set()
+            watcher.end()
             process.send_signal(signal.SIGINT)
             process.wait(60)
-    passed_s, count, cpu_s = (after - before for before, after in zip(begun, ended, strict=True))
-    return Cost(count / passed_s, 1000 * cpu_s / max(1.0, count))
+    return found
 
 
-def _reach(run: Path, pid: int, pages: int) -> tuple[float, float, float]:
-    """Wait until so many pages have settled, or for too long."""
+def _turn(run: Path, pid: int, watcher: _Watcher, seconds: float, *, is_watched: bool) -> Turn:
+    watcher.looks = is_watched
+    time.sleep(1.0)  # what was asked before is answered by now
+    before = _progress(run, pid)
+    asked = watcher.answers
+    time.sleep(seconds)
+    after = _progress(run, pid)
+    assert is_watched == (watcher.answers > asked), "the dashboard did not answer"
+    passed_s, pages = after.at - before.at, after.pages - before.pages
+    return Turn(
+        pages / passed_s,
+        1000 * (after.crawl_s - before.crawl_s) / max(1.0, pages),
+        (after.dashboard_s - before.dashboard_s) / passed_s,
+    )
+
+
+def _reach(run: Path, pid: int, pages: int) -> None:
+    """Wait until so many pages have settled."""
     until = time.monotonic() + _MOST_S
-    while True:
-        time.sleep(0.05)
+    while time.monotonic() < until:
+        time.sleep(0.1)
         try:
-            progress = _progress(run, pid)
+            if _progress(run, pid).pages >= pages:
+                return
         except sqlite3.Error:
             continue  # there are no tables yet
-        if progress[1] >= pages or time.monotonic() > until:
-            return progress
+    raise RuntimeError(f"the crawl did not come to {pages} pages within {_MOST_S:g} s")
 
 
-def _progress(run: Path, pid: int) -> tuple[float, float, float]:
-    """Seconds, pages, and seconds of CPU of the crawl itself, without its dashboard."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _progress(run: Path, pid: int) -> _Now:
     connection = sqlite3.connect(f"file:{run / 'crawl.sqlite'}?mode=ro", uri=True, timeout=10)
     try:
         (pages,) = connection.execute("SELECT coalesce(max(id), 0) FROM page").fetchone()
     finally:
         connection.close()
-    return time.monotonic(), float(pages), cpu_s
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return _Now(time.monotonic(), float(pages), _cpu_s(str(pid)), sum(map(_cpu_s, children)))
 
 
-def _look_on(process: subprocess.Popen[str], over: threading.Event) -> None:
-    """As the page does: one question a second, what happened every third."""
-    assert process.stderr is not None
-    address = ""
-    for line in process.stderr:
-        if match := re.search(r'"address":"([^"#]+)', line):
-            address = match[1]
-            break
-    threading.Thread(target=process.stderr.read, daemon=True).start()
-    turn, after = 0, 0.0
-    while address and not over.wait(1.0):
-        try:
-            with urllib.request.urlopen(f"{address}api/v1/now?limit=25&after={after}", timeout=10) as answer:
-                link = json.load(answer)["link"]
-            after = link[-1]["at"] if link else after
-            if turn % 3 == 0:
-                urllib.request.urlopen(f"{address}api/v1/happenings?limit=30", timeout=10).close()
-        except OSError:
-            return
-        turn += 1
+def _cpu_s(pid: str) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class _Watcher:
+    """Asks as the page does, while it `looks`: one question a second, what happened every third."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.looks = False
+        self.answers = 0
+        self._over = threading.Event()
+        self._process = process
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        assert self._process.stderr is not None
+        address = ""
+        for line in self._process.stderr:
+            if match := re.search(r'"address":"([^"#]+)', line):
+                address = match[1]
+                break
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        turn, after = 0, 0.0
+        while address and not self._over.wait(1.0):
+            if not self.looks:
+                continue
+            question = f"{address}api/v1/now?limit=25&after={after}"
+            try:
+                with urllib.request.urlopen(question, timeout=10) as answer:
+                    link = json.load(answer)["link"]
+                after = link[-1]["at"] if link else after
+                if turn % 3 == 0:
+                    urllib.request.urlopen(f"{address}api/v1/happenings?limit=30", timeout=10).close()
+            except OSError:
+                return
+            turn += 1
+            self.answers += 1
