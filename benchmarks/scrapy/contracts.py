@@ -1,17 +1,20 @@
 """Scrapy's own tests of HTTP download handlers, run on the add-on's.
 
 They are in Scrapy's source archive (`pip download --no-binary :all: --no-deps scrapy==VERSION`), unpacked
-somewhere, and want pytest-twisted and testfixtures beside what is installed here.
+somewhere. They run in an environment of their own, since they bring plugins that our own tests do not want.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+_ROOT = Path(__file__).parents[2]
+_PLACE = _ROOT / "build" / "peers" / "contracts"
 _NAME = "test_headway_handler.py"
 _BASES = (
     *("Http", "Https", "SimpleHttps", "HttpsWrongHostname", "HttpsInvalidDNSId", "HttpsInvalidDNSPattern"),
@@ -42,7 +45,7 @@ def report(folder: Path, say: Callable[[str], None]) -> bool:
     classes.append("class TestHttpsWithCrawler(TestHttpWithCrawler): is_secure = True")
     (folder / "tests" / _NAME).write_text(_HEAD + "\n".join(classes) + "\n")
     command = [
-        sys.executable,
+        str(_environment()),
         "-m",
         "pytest",
         f"tests/{_NAME}",
@@ -59,3 +62,15 @@ def report(folder: Path, say: Callable[[str], None]) -> bool:
     print(done.stdout)
     say(f"Scrapy {version('scrapy')}: {done.stdout.strip().splitlines()[-1].strip('= ')}")
     return done.returncode == 0
+
+
+def _environment() -> Path:
+    python = _PLACE / "bin" / "python"
+    if not (_PLACE / "complete").exists():
+        shutil.rmtree(_PLACE, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(_PLACE)], check=True)
+        wanted = ["pytest", "pytest-twisted", "testfixtures", f"scrapy=={version('scrapy')}"]
+        command = [str(python), "-m", "pip", "install", "--quiet", *wanted, "--editable", f"{_ROOT}[scrapy]"]
+        subprocess.run(command, check=True)
+        (_PLACE / "complete").touch()
+    return python

@@ -25,8 +25,11 @@ STORIES = [
     ROOT / "docs/tutorial.md",
     ROOT / "docs/how-to/write-a-policy.md",
     ROOT / "docs/how-to/simulate.md",
+    ROOT / "docs/how-to/recrawl.md",
+    ROOT / "docs/reference/strategies.md",
 ]
 """Pages that are played from the top to the bottom, in a folder of their own."""
+BEGIN_WITH_A_CRAWL = {ROOT / "docs/how-to/recrawl.md"}
 SITE = re.compile(r"https?://(www\.)?example\.(org|net)/(?!bot)")
 BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```\n(?P<after>(?:<!--.*?-->)?)",
@@ -103,6 +106,19 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, served: Served, t
     blocks = [block for block in blocks_of(page) if block.is_run]
     assert blocks
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    if page in BEGIN_WITH_A_CRAWL:
+        crawl = [
+            "headway",
+            "crawl",
+            served.urls[0],
+            "--allow-private",
+            "--interval",
+            "10ms",
+            "-q",
+            "-o",
+            "run",
+        ]
+        run(crawl, tmp_path, blocks[0])
     for block in blocks:
         text = localised(block.text, served)
         match block.language:
@@ -125,6 +141,34 @@ def test_a_page_can_be_followed_from_top_to_bottom(page: Path, served: Served, t
                     flags=re.MULTILINE,
                 )
                 run(["bash", "-euc", script], tmp_path, block)
+
+
+@pytest.mark.parametrize("timer", ["systemd", "cron"])
+def test_what_the_timers_start_is_a_crawl(timer: str, served: Served, tmp_path: Path) -> None:
+    page = ROOT / "docs/how-to/every-night.md"
+    (nightly,) = [block for block in blocks_of(ROOT / "docs/tutorial.md") if block.title == "nightly.toml"]
+    job = localised(nightly.text, served).replace(
+        "[crawl]\n", '[crawl]\nallow_private = true\ninterval = "10 ms"\nmax_pages = 5\n', 1
+    )
+    (tmp_path / "nightly.toml").write_text(job)
+    if timer == "systemd":
+        (command,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", page.read_text(), re.MULTILINE)
+        command = command.replace("%%", "%").replace("/opt/headway/bin/", "")
+    else:
+        (command,) = re.findall(r"^0 22 \* \* \*  (.*)$", page.read_text(), re.MULTILINE)
+        command = command.replace(r"\%", "%").replace("cd /srv/crawl", f"cd {shlex.quote(str(tmp_path))}")
+    run(["/bin/sh", "-c", command], tmp_path, nightly)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "pages.jsonl").read_text()
+
+
+@pytest.mark.parametrize("path", [*PAGES, *(ROOT / "benchmarks").rglob("*.md")], ids=lambda path: path.name)
+def test_what_a_page_points_to_is_there(path: Path) -> None:
+    pointed = re.findall(
+        r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    )
+    inside = [target for target in pointed if "://" not in target and not target.startswith("mailto:")]
+    assert [target for target in inside if not (path.parent / target).exists()] == []
 
 
 def localised(text: str, served: Served) -> str:
