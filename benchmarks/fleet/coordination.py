@@ -12,6 +12,9 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from headway.fleet.coordinator import Parcel, Report
 from headway.fleet.postgres import PostgresCoordinator
@@ -25,15 +28,15 @@ from headway.testing.postgres import TemporaryPostgres
 _LINKS, _NEW = 22, 5.5
 _BATCH = 100
 _SITES_EACH = 50
+_TABLES = ("seen", "waiting", "page")
 
 
-def measure(writers: int = 4, seconds: float = 10.0) -> str:
+def measure(writers: int = 4, seconds: float = 10.0) -> dict[str, float]:
     with TemporaryPostgres(fsync="on", synchronous_commit="off", shared_buffers="512MB") as server:
         address = server.address("coordination")
         store = PostgresStore(address)
         store.create(time.time(), {})
-        store.close()
-        queue: multiprocessing.Queue[tuple[int, float]] = multiprocessing.Queue()
+        queue: multiprocessing.Queue[tuple[int, float, float]] = multiprocessing.Queue()
         workers = [
             multiprocessing.Process(target=_write, args=(address, number, seconds, queue))
             for number in range(writers)
@@ -47,17 +50,29 @@ def measure(writers: int = 4, seconds: float = 10.0) -> str:
         cpu_s = _cpu_s(server.pid) - cpu_before
         for worker in workers:
             worker.join()
-    pages = sum(count for count, _ in found)
-    latency_ms = 1000 * sum(spent for _, spent in found) / pages
-    return (
-        f"{writers} writers: {pages:,} pages in {whole_s:.1f} s = {pages / whole_s:,.0f} pages/s; "
-        f"{cpu_s:.1f} s of the server's CPU: {pages / cpu_s:,.0f} pages/s on one core; "
-        f"{latency_ms:.2f} ms a page for who commits"
-    )
+        sizes = {name: store.asked(lambda run, name=name: _bytes_a_row(run, name)) for name in _TABLES}
+        store.close()
+    pages = sum(count for count, _, _ in found)
+    return {
+        "writers": writers,
+        "pages_per_s": pages / whole_s,
+        "pages_per_core_s": pages / cpu_s,
+        "latency_ms": 1000 * sum(spent for _, spent, _ in found) / pages,
+        "beat_ms": 1000 * sum(beat_s for _, _, beat_s in found) / writers,
+        **{f"{name}_bytes": size for name, size in sizes.items()},
+    }
+
+
+def _bytes_a_row(run: psycopg.Connection[Any], table: str) -> float:
+    """With its indexes; what vacuuming would give back included."""
+    row = run.execute(
+        f"SELECT pg_total_relation_size('{table}')::float / count(*) FROM {table}".encode()
+    ).fetchone()
+    return float(row[0]) if row is not None else 0.0
 
 
 def _write(
-    address: str, number: int, seconds: float, queue: multiprocessing.Queue[tuple[int, float]]
+    address: str, number: int, seconds: float, queue: multiprocessing.Queue[tuple[int, float, float]]
 ) -> None:
     coordinator = PostgresCoordinator(Address.parse(address), name=f"w{number}", label="", place=f"w{number}")
     coordinator.join()
@@ -66,6 +81,7 @@ def _write(
     todo: dict[str, int] = dict.fromkeys(sites, 0)
     coordinator.commit(1, Parcel([SaveFound(tuple(pages[0] for pages in known.values()))]))
     end, parcels, pages, spent, turn = time.monotonic() + seconds, 1, 0, 0.0, 0
+    beats, beat_s = 0, 0.0
     while time.monotonic() < end:
         batch: list[object] = []
         for _ in range(_BATCH):
@@ -89,11 +105,13 @@ def _write(
         before = time.monotonic()
         coordinator.commit(parcels, Parcel(batch, {"archive/a.warc.gz": turn * 4000}))
         if parcels % 10 == 0:
+            asked_at = time.monotonic()
             coordinator.beat(Report())
+            beats, beat_s = beats + 1, beat_s + time.monotonic() - asked_at
         spent += time.monotonic() - before
         pages += _BATCH
     coordinator.close()
-    queue.put((pages, spent))
+    queue.put((pages, spent, beat_s / max(1, beats)))
 
 
 def _page(site: str, number: int) -> Page:

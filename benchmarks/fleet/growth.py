@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-from rich.table import Table
 
 from headway.app.collecting import CollectRun, begin, job_of
 from headway.config.job import build_job
@@ -24,20 +21,10 @@ from headway.testing.postgres import TemporaryPostgres
 LATENCY_S = 3.4
 
 
-def measure(counts: Sequence[int] = (1, 2, 5, 10, 25, 50), seconds: float = 6 * LATENCY_S) -> Table:
-    table = Table(title=f"Servers that take {LATENCY_S} s; each collector asks one at a time")
-    for heading in ("collectors", "pages/s", "of one each", "by the clock"):
-        table.add_column(heading, justify="right")
-    one = 0.0
+def measure(count: int, seconds: float = 6 * LATENCY_S) -> dict[str, float]:
     with TemporaryPostgres(max_connections="400") as server:
-        for count in counts:
-            rate = asyncio.run(_collect(server.address(f"growth{count}"), count, seconds))
-            one = one or rate / count
-            table.add_row(
-                str(count), f"{rate:.2f}", f"{rate / count / one:.3f}", f"{rate / count * LATENCY_S:.3f}"
-            )
-            print(f"{count} collectors: {rate:.2f} pages/s", flush=True)
-    return table
+        rate = asyncio.run(_collect(server.address("growth"), count, seconds))
+    return {"collectors": count, "pages_per_s": rate}
 
 
 async def _collect(store: str, count: int, seconds: float) -> float:

@@ -16,33 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.sites import Server, make_web, serve
-from rich.table import Table
 
 
-def compare(counts: Sequence[int] = (1, 2), rounds: int = 3, copies: int = 1) -> Table:
-    sites = make_web(copies)
+def measure(count: int, rounds: int = 3) -> dict[str, float]:
+    sites = make_web(1)
     urls = [site.url for site in sites]
-    rates: dict[int, list[float]] = {count: [] for count in counts}
-    cpus: dict[int, list[float]] = {count: [] for count in counts}
     with serve(sites) as server:
-        for _ in range(rounds):
-            for count in counts:
-                rate, cpu_ms = _run(server, urls, count)
-                rates[count].append(rate)
-                cpus[count].append(cpu_ms)
-                print(f"{count} processes: {rate:,.0f} pages/s, {cpu_ms:.2f} ms of CPU a page", flush=True)
-    table = Table(
-        title=f"{len(sites)} sites, {sum(site.pages for site in sites):,} pages, median of {rounds}"
-    )
-    for heading in ("processes", "pages/s", "of one", "CPU a page"):
-        table.add_column(heading, justify="right")
-    one = statistics.median(rates[counts[0]])
-    for count in counts:
-        rate = statistics.median(rates[count])
-        table.add_row(
-            str(count), f"{rate:,.0f}", f"{rate / one:.2f}", f"{statistics.median(cpus[count]):.2f} ms"
-        )
-    return table
+        figures = [_run(server, urls, count) for _ in range(rounds)]
+    rates, cpus = zip(*figures, strict=True)
+    return {"processes": count, "pages_per_s": statistics.median(rates), "cpu_ms": statistics.median(cpus)}
 
 
 def _run(server: Server, urls: Sequence[str], count: int) -> tuple[float, float]:
