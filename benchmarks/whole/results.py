@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from benchmarks.whole.figures import draw_limits, draw_peers
+from benchmarks.whole.frontpage import write_front_page
 from benchmarks.whole.limits import Held
 from benchmarks.whole.parts import KEPT, PARTS, Part
 from benchmarks.whole.peers import Peer, Peers
@@ -31,6 +32,7 @@ def write_results() -> None:
         if (KEPT / f"{part.name}.ended").exists():
             lines += ["", f"## {part.title[0].upper()}{part.title[1:]}", *_section(part)]
     RESULTS.write_text("\n".join(lines).rstrip() + "\n")
+    write_front_page()
 
 
 def _ended(part: Part) -> dict[str, object]:
