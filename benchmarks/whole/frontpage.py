@@ -36,7 +36,7 @@ def write_front_page() -> None:
     }
     scrapy = peers.get("Scrapy")
     lines = [
-        "| | pages/s, Scrapy = 1 | CPU a page, Scrapy = 1 | use of a bound | highest second | lost by kill -9 |",
+        "| | pages/s, Scrapy = 1 | CPU a page | use of a bound | highest second | lost by kill -9 |",
         "|---|---|---|---|---|---|",
     ]
     for title, in_peers, in_limits, in_resume in ROWS:
