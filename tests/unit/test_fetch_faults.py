@@ -75,9 +75,9 @@ async def test_a_reset_in_the_middle_keeps_what_came(make):
     async with RawServer({"/": half}) as server:
         fetcher = make()
         fetching = asyncio.ensure_future(fetcher.fetch(server.request("/")))
-        while not any(connection._answered for connection in fetcher._open):
+        while not any(connection._answered for connection in fetcher._openings.connections):
             await asyncio.sleep(0)
-        for connection in fetcher._open:
+        for connection in fetcher._openings.connections:
             connection._transport.write(b"!")
         response = await fetching
     assert (response.kind, response.payload, response.truncated) == (Kind.RESET, b"hello", True)
@@ -241,7 +241,7 @@ async def test_idle_connections_are_closed_in_the_end(make):
     async with RawServer({"/": page(b"x")}) as server:
         fetcher = make(Timeouts(keep_idle_s=0.05))
         await fetcher.fetch(server.request("/"))
-        (connection,) = fetcher._open
+        (connection,) = fetcher._openings.connections
         await connection.closed
         assert not connection.reusable
         assert (await fetcher.fetch(server.request("/"))).kind is Kind.FETCHED
@@ -251,10 +251,10 @@ async def test_no_more_connections_lie_idle_than_allowed(make):
     async with RawServer({"/": page(b"x")}) as one, RawServer({"/": page(b"x")}) as two:
         fetcher = make(limits=Limits(max_idle_connections=1))
         await fetcher.fetch(one.request("/"))
-        (first,) = fetcher._open
+        (first,) = fetcher._openings.connections
         await fetcher.fetch(two.request("/"))
         await first.closed
-        assert [connection.peer for connection in fetcher._open] == ["127.0.0.1"]
+        assert [connection.peer for connection in fetcher._openings.connections] == ["127.0.0.1"]
 
 
 async def test_closing_ends_a_fetch_that_waits_for_its_connection(make):
@@ -347,4 +347,4 @@ async def test_when_files_run_out_idle_connections_make_room(make):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             server.kill()
         assert set(kinds) == {Kind.FETCHED}
-        assert len(fetcher._open) < len(sites)
+        assert len(fetcher._openings.connections) < len(sites)

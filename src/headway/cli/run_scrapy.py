@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -12,8 +13,10 @@ from rich.table import Table
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stderr, stdout
 from headway.config.job import load_job
 from headway.policy.allocation.policies import POLICIES
-from headway.scrapy.running import RunResult, ScrapyRun, run_with_signals
 from headway.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from headway.scrapy.running import RunResult
 
 
 @click.command("run-scrapy")
@@ -45,6 +48,8 @@ def run_scrapy_command(
     A site's spider is a class path (spider = "shop.spiders.Books"), or the built-in one, which follows links
     and extracts by the site's rules. Items go to OUT/items unless scrapy.settings.FEEDS says otherwise.
     """
+    from headway.scrapy.running import ScrapyRun, run_with_signals
+
     run = ScrapyRun(load_job(job), out, policy=policy, crawlers=crawlers)
     console = stderr()
 

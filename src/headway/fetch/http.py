@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from headway.fetch.connection import Connection
 from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
 from headway.fetch.head import HeadError, RequestHeads
+from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import parse_proxy, without_login
 from headway.fetch.reader import ResponseReader
@@ -67,9 +69,7 @@ class HttpFetcher:
         self._idle: dict[Site, Connection] = {}
         self._busy: set[Site] = set()
         self._queues: dict[Site, list[asyncio.Future[None]]] = {}
-        self._open: set[Connection] = set()
-        self._dialing: set[asyncio.Task[Connection]] = set()
-        self._closing = False
+        self._openings = Openings(_CLOSED)
 
     def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None:
         self._pacer.set_capacity(capacity_bytes_per_s)
@@ -90,22 +90,17 @@ class HttpFetcher:
 
     def round_trips(self) -> Iterator[tuple[str, float]]:
         """Servers that we are waiting for or reading from, with the round trip to each."""
-        for connection in self._open:
+        for connection in self._openings.connections:
             if (seconds := connection.round_trip_s()) is not None:
                 yield connection.peer, seconds
 
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
-        self._closing = True
-        for dialing in self._dialing:
-            dialing.cancel()
-        connections = list(self._open)
-        for connection in connections:
-            connection.cancel(_CLOSED)
+        self._openings.cancel_all()
         self._idle.clear()
         self._pacer.close()
         await self._resolver.aclose()
-        await asyncio.gather(*(connection.closed for connection in connections))
+        await self._openings.until_closed()
 
     async def fetch(self, request: Request) -> Response:
         attempt = _Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
@@ -140,13 +135,15 @@ class HttpFetcher:
         request = attempt.request
         connection = self._take_idle(request.site, target)
         while True:
-            if self._closing:
+            if self._openings.is_closing:
                 return _failure(attempt, Kind.CANCELLED, _CLOSED)
             used_before = connection is not None
             may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
                 try:
-                    connection = await self._open_connection(target, request.site)
+                    connection = await self._openings.open(
+                        partial(self._dialer.dial, target.origin, request.site), self._take_all_idle
+                    )
                 except DialError as error:
                     return _failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
@@ -155,7 +152,7 @@ class HttpFetcher:
                 attempt.waited(connection.waited_s)
             attempt.wire_bytes += connection.wire_bytes()
             stale = may_be_stale or (used_before and not sent)
-            if reader.kind is Kind.RESET and stale and not reader.started and not self._closing:
+            if reader.kind is Kind.RESET and stale and not reader.started and not self._openings.is_closing:
                 # The server had closed it while it lay idle: not an answer to this request. A connection
                 # used a moment ago was reset because of the request, and asking again at once is rude.
                 connection = None
@@ -185,39 +182,13 @@ class HttpFetcher:
             return None
         return connection
 
-    async def _open_connection(self, target: Target, site: Site) -> Connection:
-        try:
-            connection = await self._dial(target, site)
-        except DialError as error:
-            if not error.out_of_files or not self._idle:
-                raise
-            await self._close_idle()
-            connection = await self._dial(target, site)
-        self._open.add(connection)
-        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
-        return connection
-
-    async def _dial(self, target: Target, site: Site) -> Connection:
-        dialing = asyncio.ensure_future(self._dialer.dial(target.origin, site))
-        self._dialing.add(dialing)
-        try:
-            return await dialing
-        except asyncio.CancelledError:
-            if self._closing:
-                raise DialError(Kind.CANCELLED, _CLOSED) from None
-            raise
-        finally:
-            self._dialing.discard(dialing)
-
-    async def _close_idle(self) -> None:
+    def _take_all_idle(self) -> list[Connection]:
         idle = list(self._idle.values())
         self._idle.clear()
-        for connection in idle:
-            connection.abort()
-        await asyncio.gather(*(connection.closed for connection in idle))
+        return idle
 
     def _keep(self, request: Request, connection: Connection) -> None:
-        if request.close_after or self._closing:
+        if request.close_after or self._openings.is_closing:
             connection.abort()
         elif connection.reusable:
             self._idle[request.site] = connection

@@ -10,10 +10,12 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from headway.fetch.connection import Connection
 from headway.fetch.dial import Dialer, DialError
 from headway.fetch.head import HeadError
+from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import Proxy
 from headway.fetch.reader import ResponseReader
@@ -52,9 +54,7 @@ class SpiderFetcher:
         self._gate = Gate(pacer)
         self._dialers: dict[Way, Dialer] = {}
         self._idle: dict[Lane, list[Connection]] = {}
-        self._open: set[Connection] = set()
-        self._dialing: set[asyncio.Task[Connection]] = set()
-        self._is_closing = False
+        self._openings = Openings(_CLOSED)
 
     async def fetch(self, asked: Asked, make_reader: Callable[[], ResponseReader]) -> Answered:
         """Never raises but for cancellation; a reader is made for each try."""
@@ -88,13 +88,15 @@ class SpiderFetcher:
         wire_bytes = 0
         while True:
             reader = make_reader()
-            if self._is_closing:
+            if self._openings.is_closing:
                 return Answered(Kind.CANCELLED, _CLOSED, reader)
             is_used = connection is not None
             may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
                 try:
-                    connection = await self._open_connection(lane)
+                    place, way = lane
+                    dial = partial(self._dialer(way).dial, place.origin, place.site)
+                    connection = await self._openings.open(dial, self._take_all_idle)
                 except DialError as error:
                     lasted_s = loop.time() - started_at
                     return Answered(error.kind, error.detail, reader, duration_s=lasted_s, peer=error.peer)
@@ -102,7 +104,12 @@ class SpiderFetcher:
             is_sent = await connection.exchange(request, reader, started_at)
             wire_bytes += connection.wire_bytes()
             is_stale = may_be_stale or (is_used and not is_sent)
-            if reader.kind is Kind.RESET and is_stale and not reader.started and not self._is_closing:
+            if (
+                reader.kind is Kind.RESET
+                and is_stale
+                and not reader.started
+                and not self._openings.is_closing
+            ):
                 # The server had closed it while it lay idle: not an answer to this request.
                 connection = None
                 continue
@@ -121,16 +128,11 @@ class SpiderFetcher:
 
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
-        self._is_closing = True
-        for dialing in self._dialing:
-            dialing.cancel()
-        connections = list(self._open)
-        for connection in connections:
-            connection.cancel(_CLOSED)
+        self._openings.cancel_all()
         self._idle.clear()
         self._gate.close()
         await self._resolver.aclose()
-        await asyncio.gather(*(connection.closed for connection in connections))
+        await self._openings.until_closed()
 
     def _take_idle(self, lane: Lane, *, is_fresh: bool) -> Connection | None:
         """The last one used. With `is_fresh` only if it cannot have gone stale: what is not to be repeated
@@ -147,11 +149,11 @@ class SpiderFetcher:
         return None
 
     def _keep(self, lane: Lane, connection: Connection, reader: ResponseReader) -> None:
-        if self._is_closing or not (reader.reply is None or reader.reply.keep_alive):
+        if self._openings.is_closing or not (reader.reply is None or reader.reply.keep_alive):
             connection.abort()
         elif connection.reusable:
             self._idle.setdefault(lane, []).append(connection)
-            if len(self._open) > _MOST_IDLE:
+            if len(self._openings.connections) > _MOST_IDLE:
                 self._drop_idle()
 
     def _drop_idle(self) -> None:
@@ -160,37 +162,10 @@ class SpiderFetcher:
                 waiting.pop(0).abort()
                 return
 
-    async def _open_connection(self, lane: Lane) -> Connection:
-        try:
-            connection = await self._dial(lane)
-        except DialError as error:
-            if not error.out_of_files or not any(self._idle.values()):
-                raise
-            await self._close_idle()
-            connection = await self._dial(lane)
-        self._open.add(connection)
-        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
-        return connection
-
-    async def _close_idle(self) -> None:
+    def _take_all_idle(self) -> list[Connection]:
         idle = [connection for waiting in self._idle.values() for connection in waiting]
         self._idle.clear()
-        for connection in idle:
-            connection.abort()
-        await asyncio.gather(*(connection.closed for connection in idle))
-
-    async def _dial(self, lane: Lane) -> Connection:
-        place, way = lane
-        dialing = asyncio.ensure_future(self._dialer(way).dial(place.origin, place.site))
-        self._dialing.add(dialing)
-        try:
-            return await dialing
-        except asyncio.CancelledError:
-            if self._is_closing:
-                raise DialError(Kind.CANCELLED, _CLOSED) from None
-            raise
-        finally:
-            self._dialing.discard(dialing)
+        return idle
 
     def _dialer(self, way: Way) -> Dialer:
         dialer = self._dialers.get(way)
