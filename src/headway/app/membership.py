@@ -64,6 +64,7 @@ def build_session(
         collector,
         politeness=build_politeness(job),
         is_bounded=job.is_bounded or bool(job.quotas) or may_be_limited,
+        measure=fetcher.measure_round_trip if measures_round_trips else None,
         delays=fetcher.round_trips if job.file.crawl.background else None,
         rules_of=lambda text: rules_from_text(text, job.file.crawl.user_agent),
         received_bytes=fetcher.bytes_received,

@@ -55,9 +55,9 @@ class Connection(asyncio.BufferedProtocol):
         self.held_s = 0.0
         """How long its answer was held back after that."""
 
-    def round_trip_s(self) -> float | None:
-        """As the kernel measures it now, while a request is under way."""
-        if self._lost or self._reader is None or self._transport is None:
+    def round_trip_s(self, *, is_new: bool = False) -> float | None:
+        """As the kernel measures it now, while a request is under way, or as it did when we connected."""
+        if self._lost or (self._reader is None and not is_new) or self._transport is None:
             return None
         return round_trip_s(self._transport.get_extra_info("socket"))
 

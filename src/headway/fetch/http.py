@@ -94,6 +94,20 @@ class HttpFetcher:
             if (seconds := connection.round_trip_s()) is not None:
                 yield connection.peer, seconds
 
+    async def measure_round_trip(self, site: Site) -> float | None:
+        """Connect to a site and let go at once, without a request; None where that fails."""
+        try:
+            origin = self._targets.of(f"{site}/", site).origin
+            connection = await self._openings.open(
+                partial(self._dialer.dial, origin, site), self._take_all_idle
+            )
+        except (DialError, TargetError):
+            return None
+        try:
+            return connection.round_trip_s(is_new=True)
+        finally:
+            connection.abort()
+
     async def aclose(self) -> None:
         """Close everything; what is under way ends as CANCELLED."""
         self._openings.cancel_all()

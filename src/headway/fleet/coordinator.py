@@ -101,6 +101,8 @@ class News(msgspec.Struct, frozen=True):
     """Nothing waits anywhere: the crawl is done."""
     is_sent_away: bool = False
     """Whoever coordinates wants everybody to finish what is under way and leave."""
+    to_measure: tuple[Site, ...] = ()
+    """Others' sites, whose distance from our place nobody knows."""
 
 
 class Coordinator(Protocol):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import psycopg
 
 LEASE_S = Seconds(10.0)
+_MEASURED_AT_ONCE = 5
 _SITES_AT_ONCE = 500
 """Taken over in one beat: their pages have to be read."""
 
@@ -103,6 +104,9 @@ class PostgresCoordinator:
                     connection.execute(sql.FETCH_MAIL, (me,)),
                     connection.execute(sql.IS_OVER),
                 ]
+                if self._label:
+                    mine = to_text(self._label)
+                    questions.append(connection.execute(sql.TO_MEASURE, (mine, mine, _MEASURED_AT_ONCE)))
                 if report.round_trips_s:
                     sites, seconds = zip(*report.round_trips_s, strict=True)
                     connection.execute(
@@ -110,7 +114,7 @@ class PostgresCoordinator:
                     )
                 return [question.fetchall() for question in questions]
 
-        renewed, share, not_taken, asked_back, mail, is_over = self._beats.asked(ask)
+        renewed, share, not_taken, asked_back, mail, is_over, *to_measure = self._beats.asked(ask)
         if not renewed:
             raise self._lease_over()
         return News(
@@ -118,6 +122,7 @@ class PostgresCoordinator:
             share=_share(share),
             taken=self._take(not_taken),
             asked_back=tuple(Site(from_text(site)) for (site,) in asked_back),
+            to_measure=tuple(Site(from_text(site)) for rows in to_measure for (site,) in rows),
             mail=self._read(mail),
             is_over=bool(is_over and is_over[0][0]),
         )

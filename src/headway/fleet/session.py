@@ -22,6 +22,7 @@ from headway.fleet.allowance import Allowance
 from headway.fleet.clock import SharedClock
 from headway.fleet.coordinator import Coordinator, LeaseOver, News, Parcel, Report, Taken
 from headway.fleet.folder import Folder
+from headway.fleet.probing import Measure, Probes
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
 from headway.model.event import CapacityChanged, DelaySensed, Found, Ordered, Seeded, SitesLeft, SitesTaken
@@ -70,6 +71,7 @@ class Session:
         on_decision: Callable[[Decision], None] | None = None,
         on_end: Callable[[], None] = lambda: None,
         delays: Callable[[], Iterable[tuple[str, float]]] | None = None,
+        measure: Measure | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -82,8 +84,8 @@ class Session:
         self._round_trips = round_trips
         self._on_decision = on_decision
         self._on_end = on_end
+        self._probes = Probes(measure)
         self._delays = delays
-        """Round trips of the connections at work, where we give way to the other users of our link."""
         self._driver = LiveDriver(crawl, collector, self, clock)
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
@@ -141,6 +143,7 @@ class Session:
         finally:
             self._allowance.close()
             self._on_end()
+            self._probes.close()
             if self._second_timer is not None:
                 self._second_timer.cancel()
             self._beats.shutdown(wait=False, cancel_futures=True)
@@ -264,7 +267,7 @@ class Session:
         return Report(
             tuple(site for site in active if site not in self._leaving),
             demands,
-            tuple(self._round_trips()),
+            (*self._round_trips(), *self._probes.take()),
             crawl.frontier.waiting,
             crawl.in_flight,
             *self._at_second,
@@ -276,6 +279,7 @@ class Session:
             self._allowance.keep_to(asked_at, news.share)
         if news.taken is not None and self._end is None:
             self._driver.tell(self._taken(news.taken))
+        self._probes.ask(news.to_measure)
         if news.mail:
             self._driver.tell(Found(news.mail))
         back = [site for site in news.asked_back if site not in self._leaving]

@@ -45,6 +45,12 @@ PUT_ROUND_TRIPS = """
     JOIN site ON site.site = new.site
     ORDER BY site.id
     ON CONFLICT (site_id, label) DO UPDATE SET round_trip_s = excluded.round_trip_s"""
+TO_MEASURE = """
+    SELECT site.site FROM holding JOIN collector ON collector.id = holding.collector_id
+    JOIN site ON site.id = holding.site_id
+    WHERE collector.label <> %s AND holding.is_taken AND NOT EXISTS (
+        SELECT FROM latency WHERE latency.site_id = holding.site_id AND latency.label = %s)
+    ORDER BY holding.site_id LIMIT %s"""
 GIVE_BACK = """
     UPDATE holding SET collector_id = NULL, is_taken = false, is_asked_back = false, soiled_until = NULL
     FROM site WHERE site.id = holding.site_id AND site.site = ANY(%s) AND collector_id = %s"""
