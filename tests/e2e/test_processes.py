@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from headway.app.orderfile import write_order
+from headway.dashboard.watching import Watching
+from headway.model.order import AddSite, Pause, Resume, SetDeadline, StopSite
+from headway.model.task import Task
+from headway.parse.url import page_of
 from headway.store.reader import RunReader
 from headway.testing.fleetweb import FleetWeb
+from headway.units import Instant
 
 HEADWAY = Path(sys.executable).with_name("headway")
 INTERVAL_S = 0.05
@@ -146,3 +152,53 @@ def test_a_senseless_number_of_processes_is_refused(count, tmp_path):
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
+
+
+def until(condition, limit_s=30.0):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def order(run, *orders):
+    for each in orders:
+        write_order(run, Instant(time.time()), each)
+
+
+def test_a_person_sees_where_a_crawl_by_several_will_end_and_steers_it(tmp_path):
+    run = tmp_path / "run"
+    with FleetWeb(sites=6, pages=60) as web, FleetWeb(sites=1, pages=5) as another:
+        process = start(web, run, "--bandwidth", "4 Mbit/s", "--deadline", "1 h")
+        try:
+            until_asked(web, 30)
+            watching = Watching(run)
+            first, stopped = (page_of(seed).site for seed in web.seeds[:2])
+            until(lambda: watching.picture().run.takes_orders)
+            until(lambda: any(line.forecast_to_at for line in watching.picture().sites))
+            order(run, Pause())
+            until(lambda: watching.picture().run.state == "paused")
+            time.sleep(1.0)  # what was under way when the order came
+            asked = len(web.asked)
+            time.sleep(1.0)
+            assert len(web.asked) == asked
+            added = page_of(another.seeds[0])
+            order(
+                run, SetDeadline(first, Instant(4e9)), StopSite(stopped), AddSite(Task(added.site), (added,))
+            )
+            order(run, Resume())
+            finish(process)
+        finally:
+            process.kill()
+            process.communicate()
+        assert len([asked for asked in another.asked if asked.path != "/robots.txt"]) == 5
+        watching.close()
+    with RunReader(run) as reader:
+        sites = {row.site: row for row in reader.sites()}
+        assert sites[first].deadline_at == 4e9
+        assert sites[first].done == 60
+        assert sites[stopped].done < 60
+        assert reader.totals().waiting == 0
+    decisions = (run / "decisions.jsonl").read_text()
+    for told in ("order-pause", "order-resume", "order-deadline", "order-stop", "order-add"):
+        assert told in decisions

@@ -18,10 +18,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from headway.app.clock import WallClock
 from headway.app.crawling import check_is_same_crawl, quotas_so_far, without_password
 from headway.app.limit import LimitWatch
+from headway.app.orderfile import OrderWatch, with_known_pages
 from headway.app.ordering import waiting_order
 from headway.app.view import SiteLine, View
 from headway.app.worker import Order
@@ -31,12 +33,16 @@ from headway.fleet.coordinator import Parcel
 from headway.fleet.desk import Desk
 from headway.fleet.leader import Leader
 from headway.fleet.office import Office
+from headway.fleet.outlook import FleetChronicle
 from headway.fleet.wire import pack
-from headway.model.command import PageState, SaveFound, SaveSettled, SaveTasks
+from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveTasks, Saving
+from headway.model.order import AddSite, SetDeadline
+from headway.model.order import Order as PersonsOrder
 from headway.model.page import Site
 from headway.model.snapshot import SiteRecord
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
+from headway.store.course import Gauges
 from headway.store.runfolder import RunFolder
 from headway.units import BytesPerSecond, Instant
 
@@ -63,6 +69,7 @@ class ProcessRun:
             self.folder.save((SaveTasks(job.tasks(self.started_at)), SaveFound(job.seeds())))
             self._quotas = quotas_so_far(now, job, folder)
             self._limit = LimitWatch(folder)
+            self._orders = OrderWatch(folder)
             leader = Leader(job.timetable, lambda: Allocator(Objective(job.file.crawl.objective)))
             self._office = Office(self.started_at, self.folder.store, leader, self._save)
         except BaseException:
@@ -70,6 +77,9 @@ class ProcessRun:
             raise
         self._leader = leader
         self._counts = _Counts(snapshot.sites if snapshot is not None else ())
+        self._chronicle = FleetChronicle(self.started_at, self._counts.wire_bytes_of)
+        for order in self._orders.lasting():
+            self._obey(now, order)
         self._workers: dict[int, _WorkerProcess] = {}
         self._restarts = 0
         self._over: asyncio.Future[None] | None = None
@@ -174,6 +184,8 @@ class ProcessRun:
             now = self._clock.now()
             if self._limit.has_changed():
                 self._leader.set_limit(self._limit.limit_bytes_per_s)
+            for order in self._orders.fresh():
+                self._obey(now, order)
             self._leader.left_bytes = min(
                 (float(tally.remaining_bytes(now)) for tally in self._quotas), default=math.inf
             )
@@ -190,10 +202,35 @@ class ProcessRun:
         usage.note(self._office.readings())
         for second, received in usage.sums(now):
             bound = BytesPerSecond(self._leader.bound_at(Instant(second)))
-            self.folder.store.record_sample(Instant(second), received, bound)
+            course = self._chronicle.course(now, self._office.standing(), self._leader.plan)
+            self.folder.store.record_sample(Instant(second), received, bound, self._gauges(), course)
             for tally in self._quotas:
                 tally.spend(now, self._counts.news_of(received))
             self._counts.received(second, received)
+
+    def _gauges(self) -> Gauges:
+        return Gauges(
+            in_flight=sum(report.in_flight for report in self._office.reports),
+            waiting=None,
+            done=self._counts.done,
+            failed=self._counts.failed,
+            is_paused=self._office.is_paused,
+        )
+
+    def _obey(self, now: Instant, order: PersonsOrder) -> None:
+        """What the store must know is saved here, whether or not anybody holds the site just now."""
+        match order:
+            case SetDeadline(site, deadline_at):
+                tasks = self.folder.store.load_sites(self.started_at, [site]).tasks
+                self.folder.save([SaveTasks((replace(task, deadline_at=deadline_at),)) for task in tasks])
+            case AddSite(task, pages):
+                known = with_known_pages(self.folder.path, order)
+                assert isinstance(known, AddSite)
+                passed_over = tuple(page for page in known.pages if page not in pages)
+                batch: list[Saving] = [SaveTasks((task,)), SaveFound(pages)]
+                batch += [SaveAgain(passed_over, now)] if passed_over else []
+                self.folder.save(batch)
+        self._office.order(order)
 
     def _save(self, parcel: Parcel) -> None:
         lines = (parcel.lines.pages, parcel.lines.log, parcel.lines.decisions)
@@ -249,6 +286,9 @@ class _Counts:
         self.wire_bytes += saving.outcome.wire_bytes
         if is_failed:
             self.errors[saving.outcome.kind] += 1
+
+    def wire_bytes_of(self, site: Site) -> int:
+        return self._sites[site][2] if site in self._sites else 0
 
     def news_of(self, received_bytes: int) -> int:
         return max(0, received_bytes - self._last[1])

@@ -23,6 +23,7 @@ from headway.policy.allocation.capacity import Timetable as Capacity
 from headway.policy.estimate import (
     PRIOR_PAGE_BYTES,
     Evidence,
+    Remaining,
     cap_bytes_per_s,
     forecast_range,
     page_bytes,
@@ -58,7 +59,7 @@ class Steward:
         self._allocation = _NOTHING
         self._demands: list[SiteDemand] = []
         self._capacity: Capacity | None = None
-        self._known: dict[Site, tuple[object, SiteDemand]] = {}
+        self._known: dict[Site, tuple[object, SiteDemand, Remaining]] = {}
         self._most_bytes_per_s = UNBOUNDED
         self._claims: dict[Site, BytesPerSecond] = {}
         self._told_late: set[Site] = set()
@@ -224,6 +225,11 @@ class Steward:
         known = self._known.get(site)
         return known[1].remaining_bytes if known is not None else None
 
+    def remaining_of(self, site: Site) -> Remaining | None:
+        """The same with how little and how much it may turn out to be."""
+        known = self._known.get(site)
+        return known[2] if known is not None else None
+
     def range_of(self, now: Instant, book: SiteBook, frontier: Frontier) -> tuple[Instant, Instant] | None:
         """Between which instants a site will probably end."""
         end_at = self._allocation.forecast.get(book.site)
@@ -244,11 +250,12 @@ class Steward:
             return known[1]
         evidence = _evidence(book, room)
         # A page under way is worth a page's bytes, even when none waits behind it.
-        left = remaining_bytes(evidence).guarded() + book.in_flight * page_bytes(evidence)
+        remaining = remaining_bytes(evidence)
+        left = remaining.guarded() + book.in_flight * page_bytes(evidence)
         # A link that is shut for the moment says nothing of the site.
         cap = self._cap(now, book, page_bytes(evidence), self._most_bytes_per_s or UNBOUNDED)
         demand = SiteDemand(book.site, left, book.task.deadline_at, cap, book.task.weight)
-        self._known[book.site] = (stamp, demand)
+        self._known[book.site] = (stamp, demand, remaining)
         return demand
 
     def _cap(

@@ -203,7 +203,7 @@ class Watching:
             deadlines=sums.deadlines,
             errors=self._errors(now),
             collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
-            # Several processes write down the link alone, and look at no orders.
+            # Who writes down the link alone looks at no orders.
             takes_orders=self._folder is not None
             and not (is_live and last is not None and last.in_flight is None),
         )

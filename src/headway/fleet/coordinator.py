@@ -12,8 +12,10 @@ from typing import Protocol
 import msgspec
 
 from headway.errors import HeadwayError
+from headway.fleet.outlook import SiteOutlook
 from headway.model.command import Saving
 from headway.model.copy import Copy
+from headway.model.order import Order
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import Snapshot
 from headway.policy.allocation.demand import SiteDemand
@@ -53,6 +55,8 @@ class Report(msgspec.Struct, frozen=True):
     """What these sites could use of the link, when it is bounded or there are deadlines."""
     round_trips_s: tuple[tuple[Site, float], ...] = ()
     """Measured since the last report."""
+    outlooks: tuple[SiteOutlook, ...] = ()
+    """Of those sites, in the same order."""
     waiting: int = 0
     in_flight: int = 0
     second: int = 0
@@ -97,6 +101,8 @@ class News(msgspec.Struct, frozen=True):
     asked_back: tuple[Site, ...] = ()
     mail: tuple[Page, ...] = ()
     """Pages of this collector's sites that others have found."""
+    orders: tuple[Order, ...] = ()
+    """A person's; those for one site go to whoever holds it."""
     is_over: bool = False
     """Nothing waits anywhere: the crawl is done."""
     is_sent_away: bool = False

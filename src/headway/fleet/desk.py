@@ -45,6 +45,7 @@ class Desk:
                             taken,
                             news.asked_back,
                             news.mail,
+                            news.orders,
                             news.is_over,
                             news.is_sent_away,
                         )

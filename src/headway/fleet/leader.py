@@ -16,7 +16,7 @@ from headway.fleet.coordinator import Report
 from headway.fleet.shares import Share, hand_out, lend, newest_of, reserved
 from headway.fleet.usage import Usage
 from headway.model.page import Site
-from headway.policy.allocation.allocator import Allocator
+from headway.policy.allocation.allocator import Allocation, Allocator
 from headway.policy.timetable import Timetable
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -83,6 +83,8 @@ class Leader:
         """As parts of the bound, steadied."""
         self._planned_at = -math.inf
         self._wished: dict[int, float] = {}
+        self.plan: Allocation | None = None
+        """The last for all the sites that are held; None where there is nothing to share out."""
         self.usage = Usage()
         self.left_bytes = math.inf
         """Of the quotas, as whoever keeps the books last knew."""
@@ -139,10 +141,12 @@ class Leader:
         """What the allocation gives to the sites that each of them holds."""
         demands = [demand for each in collectors for demand in each.report.demands]
         if math.isinf(bound) or not demands:
+            self.plan = None
             return {each.number: float(len(each.report.active)) for each in collectors}
         segments = self._timetable.segments(now, _HORIZON_S)
         capacity = capacity_ahead(segments)
-        rates = self._allocator.decide(now, demands, capacity).rates
+        self.plan = self._allocator.decide(now, demands, capacity)
+        rates = self.plan.rates
         planned = self._steadied(
             now,
             bound,

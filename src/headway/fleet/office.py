@@ -7,17 +7,20 @@ in the store of the run folder, which looks as if one process had crawled.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from headway.fleet.assignment import Unheld
 from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
 from headway.fleet.leader import Fleet, Leader, Standing
+from headway.fleet.outlook import SiteOutlook
 from headway.fleet.shares import Share
 from headway.fleet.wire import Consignment
 from headway.model.command import SaveFound
+from headway.model.order import AddSite, Order, Pause, SetDeadline, StopSite
 from headway.model.page import Page, Site
 from headway.model.snapshot import Snapshot
+from headway.policy.allocation.demand import SiteDemand
 from headway.ports import Original
 from headway.units import Instant, Seconds
 
@@ -48,6 +51,7 @@ class _Worker:
         self.leaving: set[Site] = set()
         """Asked back, told so, and not given back yet."""
         self.mail: list[Page] = []
+        self.orders: list[Order] = []
         self.last_batch = 0
 
 
@@ -70,6 +74,11 @@ class Office:
         self._soiled_until: dict[Site, Instant] = {}
         self._graves: list[Share] = []
         """Shares of workers that have gone, which count until their time is over."""
+        self._orders: dict[Site, list[Order]] = {}
+        """What was ordered of a site: whoever takes it up is told."""
+        self._welcome: list[Order] = []
+        """What everybody who joins is told."""
+        self.is_paused = False
         self.is_over = False
         self.is_closing = False
         """Everybody is sent away."""
@@ -89,11 +98,35 @@ class Office:
             for number, worker in self._workers.items()
         ]
 
+    def standing(self) -> Iterator[tuple[SiteDemand, SiteOutlook]]:
+        """Every site that is held, as whoever holds it sees it."""
+        for report in self.reports:
+            yield from zip(report.demands, report.outlooks, strict=False)
+
+    def order(self, order: Order) -> None:
+        """To whom it concerns, now and later. The pages of a site that is added are saved before this."""
+        match order:
+            case SetDeadline(site) | StopSite(site):
+                self._orders.setdefault(site, []).append(order)
+                holder = self._workers.get(self._holder.get(site) or 0)
+                told = [holder] if holder is not None and site in holder.held else []
+            case AddSite(task, pages):
+                order = AddSite(task, ())
+                self._welcome.append(order)
+                self._post((SaveFound(pages, is_elsewhere=True),))
+                told = list(self._workers.values())
+            case _:
+                self.is_paused = isinstance(order, Pause)
+                told = list(self._workers.values())
+        for worker in told:
+            worker.orders.append(order)
+
     # -- what workers ask -------------------------------------------------------------------------------
 
     def join(self, now: Instant) -> Joined:
         self._last_worker += 1
-        self._workers[self._last_worker] = _Worker()
+        worker = self._workers[self._last_worker] = _Worker()
+        worker.orders = [*self._welcome, *([Pause()] if self.is_paused else [])]
         return Joined(self._last_worker, self._started_at, now, time.monotonic(), _LEASE_S)
 
     def beat(self, now: Instant, number: int, report: Report) -> News:
@@ -103,6 +136,8 @@ class Office:
             share for share in worker.shares if share.until_at > now and share.number >= report.taken_share
         ]
         mail, worker.mail = tuple(worker.mail), []
+        taken = self._take(worker)
+        orders, worker.orders = tuple(worker.orders), []
         asked_back, worker.asked_back = tuple(sorted(worker.asked_back)), set()
         worker.leaving.update(asked_back)
         newest = max(worker.shares, key=lambda share: share.number, default=None)
@@ -113,9 +148,10 @@ class Office:
         return News(
             _LEASE_S,
             share,
-            self._take(worker),
+            taken,
             asked_back,
             mail,
+            orders,
             is_over=self.is_over,
             is_sent_away=self.is_closing,
         )
@@ -213,6 +249,7 @@ class Office:
         for site in sites:
             del worker.coming[site]
         worker.held.update(sites)
+        worker.orders += [order for site in sites for order in self._orders.get(site, ())]
         soiled = {site: self._soiled_until.pop(site) for site in sites if site in self._soiled_until}
         return Taken(frozenset(sites), self._books.load_sites(self._started_at, sites), soiled)
 

@@ -53,6 +53,7 @@ class PipeCoordinator:
             None if news.taken is None else news.taken.unpack(),
             news.asked_back,
             news.mail,
+            news.orders,
             is_over=news.is_over,
             is_sent_away=news.is_sent_away,
         )

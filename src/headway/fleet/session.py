@@ -22,6 +22,7 @@ from headway.fleet.allowance import Allowance
 from headway.fleet.clock import SharedClock
 from headway.fleet.coordinator import Coordinator, LeaseOver, News, Parcel, Report, Taken
 from headway.fleet.folder import Folder
+from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import Saving
@@ -262,12 +263,15 @@ class Session:
         assert crawl.holdings is not None
         active = [room.site for room in crawl.frontier.rooms() if room.waiting or room.busy]
         demands: tuple[SiteDemand, ...] = ()
+        outlooks: tuple[SiteOutlook, ...] = ()
         if crawl.steward is not None and len(active) <= _DEMANDS_REPORTED:
             demands = tuple(crawl.steward.on_a_faster_link(self._clock.now(), crawl.ledger))
+            outlooks = outlooks_of(crawl, demands)
         return Report(
             tuple(site for site in active if site not in self._leaving),
             demands,
             (*self._round_trips(), *self._probes.take()),
+            outlooks,
             crawl.frontier.waiting,
             crawl.in_flight,
             *self._at_second,
@@ -282,6 +286,8 @@ class Session:
         self._probes.ask(news.to_measure)
         if news.mail:
             self._driver.tell(Found(news.mail))
+        for order in news.orders:
+            self._driver.tell(Ordered(order))
         back = [site for site in news.asked_back if site not in self._leaving]
         if back:
             self._leaving.update(dict.fromkeys(back, None))

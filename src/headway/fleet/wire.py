@@ -20,6 +20,7 @@ from headway.model.command import (
     SaveTasks,
     Saving,
 )
+from headway.model.order import Order
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
@@ -114,6 +115,7 @@ class PackedNews(msgspec.Struct, frozen=True):
     taken: PackedTaken | None
     asked_back: tuple[Site, ...]
     mail: tuple[Page, ...]
+    orders: tuple[Order, ...]
     is_over: bool
     is_sent_away: bool
 

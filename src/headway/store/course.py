@@ -35,7 +35,8 @@ class Gauges(msgspec.Struct, frozen=True, gc=False):
     """What the servers under way should give together, by what was learnt of them, within the bound. None
     where nothing is planned."""
     in_flight: int = 0
-    waiting: int = 0
+    waiting: int | None = 0
+    """None where nobody knows of all: it is in the store."""
     done: int = 0
     failed: int = 0
     is_paused: bool = False
