@@ -98,10 +98,6 @@ class Room:
         self.waiting = self.put_off = 0
         return everyone
 
-    @property
-    def in_line(self) -> int:
-        return len(self._line)
-
     def ready_at(self) -> Instant:
         """When the site could next be asked for a page; FOREVER while it is busy or empty."""
         if self.busy or not self.waiting:

@@ -79,10 +79,6 @@ class ShiftingRoom(Room):
         heapify(self._entries)
         heapify(self._later)
 
-    @property
-    def in_line(self) -> int:
-        return len(self._current) - len(self._later)
-
     def ready_at(self) -> Instant:
         if self.busy or not self._current:
             return FOREVER

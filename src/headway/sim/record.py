@@ -90,11 +90,6 @@ def bandwidth_used(record: Record, edges: Floats) -> Floats:
     return _mean_level(record.answered_at, record.answered_at + length_s, record.wire_bytes / length_s, edges)
 
 
-def pages_by(record: Record, edges: Floats) -> NDArray[np.int64]:
-    """How many pages had been fetched at each edge."""
-    return np.searchsorted(record.ended_at[record.is_fetched], edges, side="right")
-
-
 def _mean_level(begins: Floats, ends: Floats, heights: Floats, edges: Floats) -> Floats:
     integral = _integral(begins, heights, edges) - _integral(ends, heights, edges)
     return np.diff(integral) / np.diff(edges)

@@ -16,7 +16,7 @@ from headway.policy.allocation import feasibility, orders
 from headway.policy.allocation.capacity import FloatArray, IntArray
 from headway.policy.allocation.feasibility import Work
 from headway.policy.allocation.guard import Watch, run_guarded
-from headway.policy.allocation.listing import Row, columns_in_order, ends_in_order
+from headway.policy.allocation.listing import ends_in_order
 from headway.policy.allocation.problem import LATE_TOLERANCE, Objective
 
 FEW_SITES = 150
@@ -81,14 +81,6 @@ def score_of(work: Work, ends_s: FloatArray, objective: Objective) -> Score:
             return tardiness, total, last
         case Objective.MAX_COMPLETION:
             return tardiness, last, total
-
-
-def run_plan(work: Work, plan: Plan) -> list[Row]:
-    """The segments that follow from a plan if all goes as foreseen."""
-    if plan.guarded:
-        return run_guarded(work, plan.order, plan.guard_s)
-    columns = columns_in_order(work, plan.order)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _candidates(
