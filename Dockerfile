@@ -1,5 +1,6 @@
 # docker build -t headway . ; docker run -v "$PWD:/work" headway crawl job.toml -o run/
-FROM python:3.13-slim AS build
+# The larger image has a compiler, for the C code.
+FROM python:3.13 AS build
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev
 COPY . /src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels '/src[all]'
