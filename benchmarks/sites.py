@@ -106,9 +106,22 @@ class Served(NamedTuple):
 class Server:
     """nginx in front of the sites; its log says what was asked for, whoever asked."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, pid: int) -> None:
         self._log = log
+        self._pid = pid
         self._read_bytes = 0
+
+    def cpu_s(self) -> float:
+        """What nginx and its worker have used so far."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            if int(fields[1]) == self._pid or stat.parent.name == str(self._pid):
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def requests(self) -> list[Served]:
         """Those since the last time. The log is written with a delay of a second."""
@@ -138,7 +151,7 @@ def serve(sites: list[SiteFolder], *, core: int | None = None) -> Iterator[Serve
         )
         try:
             _wait_until_up(sites[-1].url, process, here / "error.log")
-            server = Server(here / "access.log")
+            server = Server(here / "access.log", process.pid)
             server.requests()
             yield server
         finally:

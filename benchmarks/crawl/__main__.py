@@ -5,7 +5,9 @@ itself. The quick ones run several times, before and between the slow ones, and 
 machine is not equally fast all the time. What was fetched is read from the server's log, which counts all
 alike.
 
-    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 2] [--copies 1] [--every 1]
+    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--every 1]
+
+A whole run writes its table, and that of a page's shares, into the README here.
 """
 
 from __future__ import annotations
@@ -19,21 +21,24 @@ from benchmarks.sites import SiteFolder, make_web, serve
 from rich.console import Console
 from rich.table import Table
 
+from . import readme, shares
 from .crawlers import Crawler, MissingError, all_crawlers
 from .measuring import Run, run_once
 
 QUICK = ("headway", "headway-2", "headway-exact", "wget2")
-AT_MOST_S = 60.0
+ALL = "headway,headway-exact,headway-2,wget2,scrapy,scrapy-tuned,crawlee,httrack"
+AT_MOST_S = 180.0
+HEADINGS = ("pages", "pages/s", "x Scrapy", "x tuned", "whole s", "CPU s per 1,000 pages", "peak MB", "keeps")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl", description="headway beside other crawlers")
     parser.add_argument(
         "--only",
-        default="headway,wget2,scrapy,crawlee,httrack",
-        help="which, separated by commas; also headway-2 (two processes) and headway-exact (digests only)",
+        default=ALL,
+        help="which of these, separated by commas (exact: digests only; 2: two processes)",
     )
-    parser.add_argument("--rounds", type=int, default=2, help="how often the quick crawlers run")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
     options = parser.parse_args()
@@ -48,12 +53,19 @@ def main() -> None:
                 crawlers[name], server, urls, core=min(os.sched_getaffinity(0)), at_most_s=AT_MOST_S
             )
             runs.setdefault(name, []).append(run)
-            took = f"{run.crawling_s:.1f} s, CPU {run.cpu_s:.1f} s"
+            took = f"{run.crawling_s:.1f} s, CPU {run.cpu_s:.1f} s, nginx {run.server_cpu_s:.1f} s"
             console.print(f"{crawlers[name].name}: {len(run.pages):,} pages in {took} {run.problem}")
-    console.print(_described(sites))
+    said = [_described(sites), *_differences(crawlers, runs), *_two_processes(runs), *_ahead(crawlers, runs)]
     console.print(_table(crawlers, runs))
-    for line in _differences(crawlers, runs):
+    for line in said:
         console.print(line)
+    if options.only == ALL and options.copies == options.every == 1:
+        rows = list(_rows(crawlers, runs))
+        readme.put(
+            "figures", [*readme.table(("crawler", *HEADINGS), rows), "", *(f"- {line}" for line in said)]
+        )
+        readme.put("shares", shares.in_markdown(shares.sample(sites)))
+        console.print(f"written into {readme.README.name}")
 
 
 def _to_be_had(
@@ -84,25 +96,61 @@ def _described(sites: list[SiteFolder]) -> str:
 def _table(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Table:
     table = Table(title="One core for the crawler, the other for nginx", title_justify="left")
     table.add_column("crawler")
-    headings = ("pages", "pages/s", "x Scrapy", "whole s", "CPU s per 1,000 pages", "peak MB", "keeps")
-    for heading in headings:
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "keeps" else "right")
+    for row in _rows(crawlers, runs):
+        table.add_row(*row)
+    return table
+
+
+def _rows(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[list[str]]:
     median = {name: _median(each) for name, each in runs.items()}
-    scrapy = median["scrapy"].pages_per_s if "scrapy" in median else 0.0
     for name, run in sorted(median.items(), key=lambda item: -item[1].pages_per_s):
         speeds = [each.pages_per_s for each in runs[name]]
         spread = f" ({min(speeds):,.0f}-{max(speeds):,.0f})" if len(speeds) > 1 else ""
-        table.add_row(
+        times = [
+            f"{run.pages_per_s / median[peer].pages_per_s:.1f}" if peer in median else ""
+            for peer in ("scrapy", "scrapy-tuned")
+        ]
+        yield [
             f"{crawlers[name].name} {crawlers[name].version}",
             f"{len(run.pages):,}",
             f"{run.pages_per_s:,.0f}{spread}",
-            f"{run.pages_per_s / scrapy:.1f}" if scrapy else "",
+            *times,
             f"{run.whole_s:.1f}",
             f"{1000 * run.cpu_s / len(run.pages):.2f}" if run.pages else "",
             f"{run.peak_bytes / 1e6:.0f}",
             crawlers[name].keeps,
+        ]
+
+
+def _two_processes(runs: dict[str, list[Run]]) -> Iterable[str]:
+    """Of runs that stood side by side, since a machine is not equally fast all the time."""
+    if "headway" in runs and "headway-2" in runs:
+        pairs = zip(runs["headway"], runs["headway-2"], strict=False)
+        ratios = sorted(two.pages_per_s / one.pages_per_s for one, two in pairs)
+        two = _median(runs["headway-2"])
+        part = two.server_cpu_s / (two.server_cpu_s + two.cpu_s)
+        yield (
+            f"two processes are {statistics.median(ratios):.2f} times as fast as one ({ratios[0]:.2f} to "
+            f"{ratios[-1]:.2f}), on two cores of which nginx takes {100 * part:.0f}% of the time used"
         )
-    return table
+
+
+def _ahead(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[str]:
+    """Peers that are faster than headway on one core, or need less CPU."""
+    if "headway" not in runs:
+        return
+    ours = _median(runs["headway"])
+    for name, each in runs.items():
+        run = _median(each)
+        if name.startswith("headway") or not run.pages:
+            continue
+        faster = run.pages_per_s / ours.pages_per_s
+        leaner = ours.cpu_s / len(ours.pages) / (run.cpu_s / len(run.pages))
+        if faster > 1 or leaner > 1:
+            needs = f"1/{leaner:.1f} of its CPU"
+            yield f"{crawlers[name].name} is ahead: {faster:.1f} times headway's pages/s, {needs}"
 
 
 def _median(runs: list[Run]) -> Run:

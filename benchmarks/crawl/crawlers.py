@@ -70,7 +70,8 @@ def all_crawlers() -> dict[str, Callable[[], Crawler]]:
         "headway-2": lambda: Crawler(
             "headway --processes 2", headway_twice, _headway_version(), "WARC", has_all_cores=True
         ),
-        "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"]),
+        "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"], "scrapy_stock_peer"),
+        "scrapy-tuned": lambda: _python_peer("scrapy", "Scrapy, tuned by hand", ["scrapy==2.19.0", "uvloop"]),
         "crawlee": lambda: _python_peer(
             "crawlee", "Crawlee for Python", ["crawlee[parsel]==1.11.0", "selectolax", "uvloop"]
         ),
@@ -86,7 +87,7 @@ def _headway_version() -> str:
     return __version__
 
 
-def _python_peer(name: str, title: str, packages: list[str]) -> Crawler:
+def _python_peer(name: str, title: str, packages: list[str], script_name: str | None = None) -> Crawler:
     """A peer in an environment of its own, made once, since its pins would fight with ours."""
     python = PEERS / name / "bin" / "python"
     if not (PEERS / name / "complete").exists():
@@ -100,7 +101,7 @@ def _python_peer(name: str, title: str, packages: list[str]) -> Crawler:
         (PEERS / name / "complete").touch()
     ask = f"import importlib.metadata as m; print(m.version('{name}'))"
     version = subprocess.run([str(python), "-c", ask], check=True, capture_output=True, text=True).stdout
-    script = str(HERE / f"{name}_peer.py")
+    script = str(HERE / f"{script_name or f'{name}_peer'}.py")
     return Crawler(
         title, lambda folder, urls: [str(python), script, str(folder), *urls], version.strip(), "bodies"
     )

@@ -27,6 +27,7 @@ class Run(NamedTuple):
     """From the start of the process to its end."""
     cpu_s: float
     peak_bytes: int
+    server_cpu_s: float
     problem: str = ""
 
     @property
@@ -38,11 +39,11 @@ def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as said:
         pin = [] if crawler.has_all_cores else ["taskset", "-c", str(core)]
         command = [*pin, *crawler.command(Path(name), urls)]
-        began = time.monotonic()
+        began, served_before_s = time.monotonic(), server.cpu_s()
         process = subprocess.Popen(command, cwd=name, stdout=subprocess.DEVNULL, stderr=said)
         exit_code, usage = _wait(process.pid, began + at_most_s)
         process.returncode = exit_code
-        whole_s = time.monotonic() - began
+        whole_s, server_cpu_s = time.monotonic() - began, server.cpu_s() - served_before_s
         said.seek(0)
         words = said.read().decode(errors="replace").strip()
     problem = ""
@@ -56,7 +57,7 @@ def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int
     cpu_s = usage.ru_utime + usage.ru_stime
     peak_bytes = usage.ru_maxrss * 1024
     urls_served = frozenset(each.url for each in pages)
-    return Run(urls_served, len(requests), crawling_s, whole_s, cpu_s, peak_bytes, problem)
+    return Run(urls_served, len(requests), crawling_s, whole_s, cpu_s, peak_bytes, server_cpu_s, problem)
 
 
 def _wait(pid: int, until: float) -> tuple[int, resource.struct_rusage]:

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from benchmarks.sites import make_web, serve
 
+from . import readme
 from .crawlers import headway
 
 EVERY_S = 0.5
+HEADINGS = ("pages", "s", "resident MB")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -32,12 +34,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl.memory", description=__doc__)
     parser.add_argument("--pages", type=int, default=100_000)
     parser.add_argument("--plot", type=Path, help="a picture of it")
+    parser.add_argument("--write", action="store_true", help="put the table into the README here")
     options = parser.parse_args()
     once = sum(site.pages for site in make_web())
     sites = make_web(copies=-(-options.pages // once))
     with serve(sites, core=max(os.sched_getaffinity(0))):
         samples = watch([site.url for site in sites])
-    print_table(samples)
+    rows, growth = table_of(samples)
+    for line in [*readme.table(HEADINGS, rows), "", growth]:
+        print(line)
+    if options.write:
+        readme.put("memory", [*readme.table(HEADINGS, rows), "", growth])
     if options.plot is not None:
         plot(samples, options.plot)
 
@@ -79,15 +86,16 @@ class Lines:
         return self._lines
 
 
-def print_table(samples: list[Sample]) -> None:
+def table_of(samples: list[Sample]) -> tuple[list[tuple[str, str, str]], str]:
     most = max(sample.pages for sample in samples)
-    print(f"{'pages':>10}{'s':>8}{'resident MB':>14}")
+    rows = []
     for tenth in range(1, 11):
         sample = next(each for each in samples if each.pages >= most * tenth / 10)
-        print(f"{sample.pages:>10,}{sample.at_s:>8.1f}{sample.resident_bytes / 1e6:>14.1f}")
+        rows.append((f"{sample.pages:,}", f"{sample.at_s:.0f}", f"{sample.resident_bytes / 1e6:.0f}"))
     first, last = _mean(samples, 0.2, 0.4, most), _mean(samples, 0.8, 1.0, most)
-    growth = (last - first) / (0.6 * most)
-    print(f"from the second fifth to the last: {(last - first) / 1e6:+.1f} MB, {growth:+.0f} bytes a page")
+    grown = (last - first) / (0.6 * most)
+    said = f"From the second fifth to the last: {(last - first) / 1e6:+.1f} MB, {grown:+.0f} bytes a page."
+    return rows, said
 
 
 def _mean(samples: list[Sample], begin: float, end: float, most: int) -> float:

@@ -19,12 +19,13 @@ from benchmarks.sites import SiteFolder, make_web, serve
 from rich.console import Console
 from rich.table import Table
 
+from . import readme
 from .crawlers import headway
 
 SAMPLES_PER_S = 500
 ROOMS = (
     ("fetch/", "fetch: connection, pacer, HTTP"),
-    ("parse/", "parse: links, URLs, digest"),
+    ("parse/", "parse: links, URLs, digest, likeness"),
     ("store/warc", "archive: WARC records"),
     ("store/cdxj", "archive: WARC records"),
     ("store/surt", "archive: WARC records"),
@@ -33,7 +34,8 @@ ROOMS = (
     ("frontier/", "frontier: machine, queues, policies"),
     ("policy/", "frontier: machine, queues, policies"),
 )
-REST = "bookkeeping: loop, tasks, start and end"
+REST = "bookkeeping: loop, tasks"
+BEGINNING = "start: modules, the job"
 _NETWORK = ("selector_events.py", "selectors.py")
 
 
@@ -42,15 +44,16 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=0, help="name so many functions")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
+    parser.add_argument("--write", action="store_true", help="put the table into the README here")
     options = parser.parse_args()
     stacks = sample(make_web(options.copies)[:: options.every])
-    shares: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     for frames, count in stacks.items():
-        shares[room_of(frames)] += count
         functions[frames[-1]] += count
     console = Console(width=100)
-    console.print(_table("share of a page's time", shares))
+    console.print(_table("share of a page's time", shares_of(stacks)))
+    if options.write:
+        readme.put("shares", in_markdown(stacks))
     if options.functions:
         console.print(_table("functions", Counter(dict(functions.most_common(options.functions)))))
 
@@ -73,7 +76,22 @@ def sample(sites: list[SiteFolder]) -> Counter[tuple[str, ...]]:
     return stacks
 
 
+def shares_of(stacks: Counter[tuple[str, ...]]) -> Counter[str]:
+    shares: Counter[str] = Counter()
+    for frames, count in stacks.items():
+        shares[room_of(frames)] += count
+    return shares
+
+
+def in_markdown(stacks: Counter[tuple[str, ...]]) -> list[str]:
+    shares = shares_of(stacks)
+    rows = [(name, f"{100 * count / shares.total():.0f}") for name, count in shares.most_common()]
+    return readme.table(("part", "%"), rows)
+
+
 def room_of(frames: tuple[str, ...]) -> str:
+    if not any("run_forever" in frame for frame in frames):
+        return BEGINNING
     for frame in reversed(frames):
         if any(name in frame for name in _NETWORK):
             return ROOMS[0][1]
