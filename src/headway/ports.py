@@ -65,7 +65,10 @@ class Response(msgspec.Struct, frozen=True):
 
     def header(self, name: str, default: str = "") -> str:
         """The first value of a header, by its lower-case name."""
-        return next((value for key, value in self.headers if key == name), default)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return default
 
 
 class Fetcher(Protocol):

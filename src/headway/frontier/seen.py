@@ -20,7 +20,9 @@ class SeenSet:
     def __init__(
         self, keys: Sequence[PageKey] | NDArray[np.int64] = (), *, recent_limit: int = _RECENT_LIMIT
     ):
-        self._settled: NDArray[np.int64] = np.unique(np.asarray(keys, dtype=np.int64))
+        # Not `np.unique` on nothing, which loads a large module.
+        given = np.asarray(keys, dtype=np.int64)
+        self._settled: NDArray[np.int64] = np.unique(given) if len(given) else given
         self._recent: set[PageKey] = set()
         self._recent_limit = recent_limit
 

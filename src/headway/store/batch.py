@@ -210,8 +210,9 @@ class BatchWriter:
             if each.robots_bytes:
                 self._sums_of(number(each.site)).wire_bytes += each.robots_bytes
         task_rows = [rows.task_row(number(task.site), task) for task in tasks]
+        last = {each.site: each for each in sites}
         site_rows = [
-            (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site)) for each in sites
+            (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site)) for each in last.values()
         ]
         robots_rows = [
             (

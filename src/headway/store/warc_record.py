@@ -69,8 +69,15 @@ def sha1_digest(*parts: bytes) -> str:
     )
 
 
+_unused_digits: list[str] = []
+os.register_at_fork(after_in_child=_unused_digits.clear)
+
+
 def new_record_id() -> str:
-    digits = os.urandom(16).hex()
+    if not _unused_digits:  # the system is asked for many at a time
+        digits = os.urandom(16 * 256).hex()
+        _unused_digits.extend(digits[begin : begin + 32] for begin in range(0, len(digits), 32))
+    digits = _unused_digits.pop()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}>"
 
