@@ -78,6 +78,7 @@ class CheckingJournal:
         self._failures = list(failures)
         self.saved: list[Saving] = []
         self.without_a_row: set[str] = set()
+        self.without_its_links: set[str] = set()
 
     @property
     def settled(self) -> list[str]:
@@ -94,9 +95,18 @@ class CheckingJournal:
             raise self._failures.pop()
         self.saved += batch
         self.without_a_row |= set(self._collector.archived) - set(self.settled)
+        found = self.found
+        for saving in self.saved:
+            if isinstance(saving, SaveSettled) and not {link.url for link in saving.links} <= found:
+                self.without_its_links.add(saving.page.url)
 
 
-def driver_of(collector: ArchivingCollector, journal: CheckingJournal, commit_every_s: float) -> LiveDriver:
+def driver_of(
+    collector: ArchivingCollector,
+    journal: CheckingJournal,
+    commit_every_s: float,
+    links_at_once: int | None = None,
+) -> LiveDriver:
     crawl = Crawl(
         ordering=Depth(),
         scope=Scope(),
@@ -105,6 +115,7 @@ def driver_of(collector: ArchivingCollector, journal: CheckingJournal, commit_ev
         max_connections=3,
         lease_s=Seconds(600.0),
         asks_robots=False,
+        links_at_once=links_at_once,
     )
     return LiveDriver(crawl, collector, journal, LoopClock(), commit_every_s=Seconds(commit_every_s))
 
@@ -121,33 +132,40 @@ def delays(least: int = 0) -> st.SearchStrategy[list[float]]:
 commit_times = st.integers(0, 6).map(lambda n: n / 16)
 
 
-@given(delays_s=delays(), commit_every_s=commit_times)
+@given(delays_s=delays(), commit_every_s=commit_times, links_at_once=st.sampled_from([None, 1]))
 @settings(max_examples=150, deadline=None)
 def test_no_commit_reaches_further_into_the_archive_than_its_rows(
-    delays_s: list[float], commit_every_s: float
+    delays_s: list[float], commit_every_s: float, links_at_once: int | None
 ) -> None:
     collector = ArchivingCollector(delays_s)
     journal = CheckingJournal(collector)
-    run_in_virtual_time(driver_of(collector, journal, commit_every_s).run(opening()))
+    run_in_virtual_time(driver_of(collector, journal, commit_every_s, links_at_once).run(opening()))
     assert journal.without_a_row == set()
+    assert journal.without_its_links == set()
     assert sorted(journal.settled) == sorted(page(number).url for number in range(PAGES))
 
 
-@given(delays_s=delays(), commit_every_s=commit_times, stop_after_s=st.integers(0, 24).map(lambda n: n / 16))
+@given(
+    delays_s=delays(),
+    commit_every_s=commit_times,
+    stop_after_s=st.integers(0, 24).map(lambda n: n / 16),
+    links_at_once=st.sampled_from([None, 1]),
+)
 @settings(max_examples=150, deadline=None)
-def test_whenever_it_is_stopped_each_archived_page_has_its_row(
-    delays_s: list[float], commit_every_s: float, stop_after_s: float
+def test_whenever_it_is_stopped_each_archived_page_has_its_row_and_its_links(
+    delays_s: list[float], commit_every_s: float, stop_after_s: float, links_at_once: int | None
 ) -> None:
     collector = ArchivingCollector(delays_s)
     journal = CheckingJournal(collector)
 
     async def run() -> None:
-        driver = driver_of(collector, journal, commit_every_s)
+        driver = driver_of(collector, journal, commit_every_s, links_at_once)
         asyncio.get_running_loop().call_later(stop_after_s, driver.stop)
         await driver.run(opening())
 
     run_in_virtual_time(run())
     assert journal.without_a_row == set()
+    assert journal.without_its_links == set()
     assert sorted(journal.settled) == sorted(collector.archived[: len(journal.settled)])
 
 

@@ -29,6 +29,8 @@ from headway.units import UNBOUNDED, BytesPerSecond, Seconds
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
 """What a server that nobody has met is taken for."""
+_LINKS_AT_ONCE = 250
+"""Some two milliseconds. A page of ten thousand would otherwise hold up all sites for a tenth of a second."""
 _LEASE_S = Seconds(24 * 3600.0)
 """Within one process a lease ends with its request, whose time limits are the fetcher's: a backstop."""
 
@@ -82,6 +84,7 @@ def build_machine(
         recrawls=recrawls,
         is_part=is_part,
         watch=TrapWatch(watches_traps=crawl.traps, mirroring=Mirroring(crawl.mirrors)),
+        links_at_once=_LINKS_AT_ONCE,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from headway.crawl.holdings import Holdings
 from headway.crawl.ledger import Ledger, SiteBook
@@ -19,6 +21,19 @@ _MOST_REDIRECTS = 20
 """In a row: redirects cost no depth, so that without a limit a chain of ever new places would never end."""
 
 
+class _Rest(NamedTuple):
+    """Links of a page that has settled which have not been looked at yet."""
+
+    source: SiteBook
+    links: Sequence[Page]
+    redirects: int
+    judge: Callable[[Page], str | None] | None
+    own: int
+    """Of all its links, how many lead to its own site."""
+    new: int
+    """Of those that were looked at, how many led to a new page of it."""
+
+
 class Discovery:
     def __init__(
         self,
@@ -27,7 +42,12 @@ class Discovery:
         ledger: Ledger,
         holdings: Holdings | None = None,
         watch: TrapWatch | None = None,
+        *,
+        links_at_once: int | None = None,
     ) -> None:
+        """`links_at_once`: of a page with more links, the others are looked at by and by, with `go_on`."""
+        self._links_at_once = links_at_once
+        self._rest: deque[_Rest] = deque()
         self._holdings = holdings
         self._watch = watch
         self._scope = scope
@@ -101,10 +121,28 @@ class Discovery:
         redirects = 0 if settled.state is PageState.WAITING else self._redirects.pop(settled.page.key, 0)
         is_redirect = settled.outcome.kind is Kind.REDIRECT
         judge = self._watch.judge_of(now, settled, commands) if self._watch is not None else None
-        welcome = self.found(now, links, commands, redirects + 1 if is_redirect else 0, judge)
-        site = source.site
-        own = sum(link.site == site for link in links)
-        source.count_links(own, sum(link.site == site for link in welcome))
+        own = sum(link.site == source.site for link in links)
+        self._look_at(now, _Rest(source, links, redirects + 1 if is_redirect else 0, judge, own, 0), commands)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether there are links of settled pages that were not looked at yet."""
+        return bool(self._rest)
+
+    def go_on(self, now: Instant, commands: list[Command]) -> None:
+        """Look at some more of them."""
+        if self._rest:
+            self._look_at(now, self._rest.popleft(), commands)
+
+    def _look_at(self, now: Instant, rest: _Rest, commands: list[Command]) -> None:
+        source, links, most = rest.source, rest.links, self._links_at_once
+        part = links if most is None else links[:most]
+        welcome = self.found(now, part, commands, rest.redirects, rest.judge)
+        new = rest.new + sum(link.site == source.site for link in welcome)
+        if len(part) < len(links):
+            self._rest.append(rest._replace(links=links[len(part) :], new=new))
+        else:
+            source.count_links(rest.own, new)
 
     def _post(self, now: Instant, pages: Sequence[Page], commands: list[Command]) -> None:
         """Pages of sites that others hold, for them."""

@@ -90,9 +90,11 @@ class Crawl:
         recrawls: bool = False,
         is_part: bool = False,
         watch: TrapWatch | None = None,
+        links_at_once: int | None = None,
     ) -> None:
         """`recrawls`: known pages are fetched again, which the sites' limits do not count twice. `is_part`:
-        of a crawl that several work on, each on the sites that it holds."""
+        of a crawl that several work on, each on the sites that it holds. `links_at_once`: a step looks at so
+        many links of a page, and later ones at the rest; until then a page and its links are not all told."""
         self.ledger = Ledger()
         self.frontier = Frontier(ordering, most_held)
         self.leases = Leases(lease_s)
@@ -100,7 +102,9 @@ class Crawl:
         self.steward = steward
         self.holdings = Holdings(self.ledger, self.frontier) if is_part else None
         self.watch = watch
-        self.discovery = Discovery(scope, self.frontier, self.ledger, self.holdings, watch)
+        self.discovery = Discovery(
+            scope, self.frontier, self.ledger, self.holdings, watch, links_at_once=links_at_once
+        )
         self._doors = Doors(self.frontier, politeness, steward, recrawls=revisit is not None)
         self._orders = Orders(self.ledger, self.frontier, self.bound, self.discovery, self._doors)
         self._revisits = Revisits(self.ledger, self.frontier, self.discovery, revisit)
@@ -138,8 +142,14 @@ class Crawl:
     def seen(self) -> SeenSet:
         return self.discovery.seen
 
+    @property
+    def has_rest(self) -> bool:
+        """Links of settled pages are still to be told: nothing of those pages is to be saved without them."""
+        return self.discovery.has_rest
+
     def step(self, now: Instant, event: Event) -> Sequence[Command]:
         self._commands = []
+        self.discovery.go_on(now, self._commands)
         self._take_in(now, event)
         if now >= self.bound.changes_at and self.bound.look(now):
             self._commands.append(SetCapacity(self.bound.capacity_bytes_per_s))
@@ -305,13 +315,14 @@ class Crawl:
     def _look_ahead(self, now: Instant) -> None:
         """Say when to be woken, and whether there is anything left to wait for."""
         is_over = not self.frontier.waiting and self.holdings is None
-        if not self.in_flight and (self._draining or is_over):
+        has_rest = self.discovery.has_rest
+        if not self.in_flight and (self._draining or is_over) and not has_rest:
             if not self._finished:
                 self._finished = True
                 self._commands.append(Finished())
             return
         self._finished = False
-        at = min(self.leases.next_expiry_at(), self.bound.changes_at)
+        at = now if has_rest else min(self.leases.next_expiry_at(), self.bound.changes_at)
         if self.steward is not None and not self._draining:
             at = min(at, self.steward.next_at)
         if self._handout.is_spent and not self._draining:

@@ -46,6 +46,7 @@ from headway.units import FOREVER, Instant, Seconds
 Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
 Fail = Callable[[BaseException], None]
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
+_LONGEST_PUT_OFF_S = 1.0
 _SAVINGS = frozenset(get_args(Saving))
 
 
@@ -102,6 +103,7 @@ class LiveDriver:
         self._wished: list[LoadPages] = []
         self._pump_scheduled = False
         self._is_commit_due = False
+        self._commit_by = Instant(-FOREVER)
         self._wake_timer: asyncio.TimerHandle | None = None
         self._commit_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +160,7 @@ class LiveDriver:
             self._take_in()
             # Only here is the inbox empty: the archive is committed as far as it is written, and each page
             # in it must have its row.
-            if self._is_commit_due:
+            if self._is_commit_due and self._is_all_told():
                 self._commit()
                 self._load_wished()
         except Exception as problem:
@@ -172,6 +174,19 @@ class LiveDriver:
             for command in self._crawl.step(now, event):
                 self._obey(now, command)
 
+    def _is_all_told(self) -> bool:
+        """A page of very many links is saved with all of them. They come by and by, but not for ever."""
+        if self._crawl.has_rest and self._clock.now() < self._commit_by:
+            return False
+        self._hear_the_rest()
+        return True
+
+    def _hear_the_rest(self) -> None:
+        while self._crawl.has_rest:
+            now = self._clock.now()
+            for command in self._crawl.step(now, Tick()):
+                self._obey(now, command)
+
     def _take_in_the_rest(self) -> None:
         """Answers that came in the last moment are in the archive: without rows they would come twice."""
         assert self._over is not None
@@ -179,8 +194,10 @@ class LiveDriver:
             self._over.exception(), HeadwayError | None
         )
         if not failed_by_us:
+            self._hear_the_rest()
             self._crawl.step(self._clock.now(), Draining())
             self._take_in()
+            self._hear_the_rest()
 
     def _obey(self, now: Instant, command: Command) -> None:
         decision = decision_of(now, command)
@@ -225,6 +242,7 @@ class LiveDriver:
 
     def _commit_soon(self) -> None:
         self._is_commit_due = True
+        self._commit_by = Instant(self._clock.now() + _LONGEST_PUT_OFF_S)
         self._schedule_pump()
 
     def _commit(self, *, is_last: bool = False) -> None:

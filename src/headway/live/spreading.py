@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from headway.model.command import PageState, SaveSettled, Saving
 from headway.policy.scope import Exclusion
 
-AT_ONCE = 500
-"""Rows that no good site notices."""
-_SHARE = 20
-"""Of those that wait, a twentieth at least goes with each commit, so that their number stays bounded."""
+AT_ONCE = 100
+"""Rows that no good site notices: three milliseconds of the hundred between two commits."""
+_SHARE = 100
+"""Of those that wait, a hundredth at least goes with each commit, so that their number stays bounded."""
 
 _NEVER_QUEUED = frozenset(Exclusion)
 
