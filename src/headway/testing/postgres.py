@@ -54,7 +54,7 @@ class TemporaryPostgres:
         if programs is None:
             raise RuntimeError("PostgreSQL is not installed")
         self._programs = programs
-        self._settings = _SETTINGS | settings
+        self.settings = _SETTINGS | settings
         self._folder = Path(tempfile.mkdtemp(prefix="headway-postgres-"))
         # The server refuses to run as root.
         self._as_user: dict[str, Any] = {}
@@ -93,7 +93,7 @@ class TemporaryPostgres:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        options = [text for key, value in self._settings.items() for text in ("-c", f"{key}={value}")]
+        options = [text for key, value in self.settings.items() for text in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own words
                 [self._programs / "postgres", "-D", self._data, "-p", str(self.port), *options],
@@ -136,6 +136,21 @@ class TemporaryPostgres:
                 time.sleep(0.2)
             else:
                 return
+
+    def let_in(self, rules: str) -> None:
+        """Who may connect from now on, in the words of pg_hba.conf."""
+        (self._data / "pg_hba.conf").write_text(rules)
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
+    def add_file(self, name: str, content: bytes) -> Path:
+        """One that the server alone may read, such as the key of its certificate."""
+        path = self._folder / name
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        if self._as_user:
+            os.chown(path, self._as_user["user"], self._as_user["group"])
+        return path
 
     @property
     def pid(self) -> int:
