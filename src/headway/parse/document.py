@@ -86,25 +86,27 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         if listing is not None and (options.read_feeds if listing.is_feed else options.read_sitemaps):
             return _parse_listing(listing, page, Parsed(digest=digest, content_type=media_type))
     product = product_token(options.user_agent)
+    # Some are written more than once; beyond so many they are not even looked for.
+    most = _WRITTEN_FOR_ONE * options.max_links
     markup, charset, codec = Markup([]), "", "utf-8"
     if media_type in HTML_TYPES:
         text, charset, codec = decode(content, charset_of(declared))
-        markup = read(text, product, takes_fingerprint=options.takes_fingerprints)
+        markup = read(text, product, takes_fingerprint=options.takes_fingerprints, most_links=most)
     asked = markup.asked | of_headers(_values(response, "x-robots-tag"), product)
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page)
     if markup.canonical:
         named = canonical(markup.canonical, base) or named
     links += [href for href, nofollow in markup.links if not (nofollow and options.drop_rel_nofollow)]
-    # Some are written more than once; beyond so many they are not even looked at.
-    most = _WRITTEN_FOR_ONE * options.max_links
     home = page if base is page.url else base
-    found = NOTHING_FOUND if asked.nofollow else pages_of(links[:most], home, page.depth + 1, codec)
+    found = NOTHING_FOUND
+    if not asked.nofollow:
+        found = pages_of(links, home, page.depth + 1, codec, most=options.max_links)
     # Blogs name a feed of comments on every page; those that the first page names have what is new.
     reads_feeds = options.read_feeds and page.depth == 0 and not asked.nofollow
     feeds = pages_of(markup.feeds[:_MOST_FEEDS], base, page.depth + 1).pages if reads_feeds else ()
     return Parsed(
-        links=tuple(found.pages[: options.max_links]),
+        links=tuple(found.pages),
         noindex=asked.noindex,
         nofollow=asked.nofollow,
         title=markup.title,
@@ -113,7 +115,7 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
         fingerprint=markup.fingerprint,
         charset=charset,
         content_type=media_type,
-        skipped_links=found.skipped + max(0, len(found.pages) - options.max_links) + len(links[most:]),
+        skipped_links=found.skipped,
         lists=tuple(feeds),
     )
 

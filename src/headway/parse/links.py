@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -45,15 +46,20 @@ class Markup(msgspec.Struct):
     fingerprint: int = fingerprint.NO_FINGERPRINT
 
 
-def read(text: str, product_token: str, *, takes_fingerprint: bool = False) -> Markup:
-    """Read a page's markup. Never raises, and takes time in proportion to the length of the page."""
-    markup = interpret(elements_of(text), product_token)
+def read(
+    text: str, product_token: str, *, takes_fingerprint: bool = False, most_links: int = sys.maxsize
+) -> Markup:
+    """Read a page's markup, as far as the last of so many links.
+
+    Never raises, and takes time in proportion to the length of the page.
+    """
+    markup = interpret(elements_of(text), product_token, most_links)
     if takes_fingerprint and not markup.moves_on:
         markup.fingerprint = fingerprint.of_text(text)
     return markup
 
 
-def interpret(elements: Iterable[Element], product_token: str) -> Markup:
+def interpret(elements: Iterable[Element], product_token: str, most_links: int = sys.maxsize) -> Markup:
     markup = Markup([])
     links = markup.links
     has_title = False
@@ -61,6 +67,8 @@ def interpret(elements: Iterable[Element], product_token: str) -> Markup:
         if name == "a" or name == "area":  # noqa: PLR1714  the first is nearly always it
             if href := attributes.get("href"):
                 links.append((href, "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower()))
+                if len(links) >= most_links:
+                    break
         elif name in {"frame", "iframe"}:
             if src := attributes.get("src"):
                 links.append((src, False))

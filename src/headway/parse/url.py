@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import can_ada
@@ -66,8 +67,16 @@ def page_of(href: str, base: str | None = None, depth: int = 0, score: float = 0
     return _page(parsed, depth, score)
 
 
-def pages_of(hrefs: Iterable[str], base: str | Page, depth: int, charset: str = "utf-8") -> Found:
+def pages_of(
+    hrefs: Sequence[str],
+    base: str | Page,
+    depth: int,
+    charset: str = "utf-8",
+    *,
+    most: int = sys.maxsize,
+) -> Found:
     """The pages that the links of a document lead to, each once, in document order. Never raises.
+    Beyond so many pages, links are not even looked at, and count as skipped.
 
     The base is a URL, or a page in its canonical form, which need not be looked at again.
     A document in another charset than UTF-8 has its queries encoded in it, as browsers do.
@@ -76,11 +85,11 @@ def pages_of(hrefs: Iterable[str], base: str | Page, depth: int, charset: str = 
     skipped = 0
     home_page = page_of(base) if isinstance(base, str) else base
     if home_page is None:
-        return Found(pages, sum(1 for _ in hrefs))
+        return Found(pages, len(hrefs))
     home = _Home(home_page, depth, charset)
     known_hrefs: set[str] = set()
     known_urls: set[str] = set()
-    for written in hrefs:
+    for place, written in enumerate(hrefs):
         href = _without_fragment(written) if "#" in written else written
         if href in known_hrefs:
             continue
@@ -89,6 +98,8 @@ def pages_of(hrefs: Iterable[str], base: str | Page, depth: int, charset: str = 
         if page is None:
             skipped += 1
         elif page.url not in known_urls:
+            if len(pages) >= most:
+                return Found(pages, skipped + len(hrefs) - place)
             known_urls.add(page.url)
             pages.append(page)
     return Found(pages, skipped)
