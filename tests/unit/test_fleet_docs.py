@@ -3,40 +3,98 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from headway.cli.collect import collect_command
+from headway.cli.crawl import crawl_command
 
-DOCS = Path(__file__).parents[2] / "docs" / "how-to"
+FLEET = Path(__file__).parents[2] / "docs" / "how-to" / "fleet"
+COMMANDS = {"collect": collect_command, "crawl": crawl_command}
+UNITS = sorted(FLEET.glob("*.service"))
 yaml = pytest.importorskip("yaml")
 
 
-def options_in(words):
-    return {word for word in words if word.startswith("--")}
+def check_words(words):
+    """That a command line is one of ours."""
+    command, *rest = words
+    known = {name for param in COMMANDS[command].params for name in param.opts}
+    assert {word for word in rest if word.startswith("-")} <= known
 
 
-def known_options():
-    return {name for param in collect_command.params for name in param.opts}
+def tool(name):
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        pytest.skip(f"{name} is not installed")
+    return path
 
 
-def test_the_deployment_runs_a_collector_that_is_stopped_in_good_order():
-    deployment = yaml.safe_load((DOCS / "fleet" / "kubernetes.yaml").read_text())
-    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
-    spec = deployment["spec"]
-    pod = spec["template"]
-    assert spec["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    (container,) = pod["spec"]["containers"]
-    assert container["command"] == ["headway", "collect"]
-    assert options_in(container["args"]) <= known_options()
-    assert pod["spec"]["terminationGracePeriodSeconds"] >= 30
-    mounts = {mount["name"] for mount in container["volumeMounts"]}
-    assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
+def documents():
+    return list(yaml.safe_load_all((FLEET / "kubernetes.yaml").read_text()))
+
+
+def test_kubernetes_accepts_the_manifests():
+    command = [tool("kubernetes-validate"), "--strict", FLEET / "kubernetes.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("passed for resource") + done.stderr.count("passed for resource") == 4
+
+
+def test_a_manifest_with_a_slip_would_not_be_accepted(tmp_path):
+    wrong = (FLEET / "kubernetes.yaml").read_text().replace("replicas: 4", "replicas: four")
+    (tmp_path / "wrong.yaml").write_text(wrong)
+    command = [tool("kubernetes-validate"), "--strict", tmp_path / "wrong.yaml"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_compose_accepts_its_file():
+    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", FLEET / "compose.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_units(unit, tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    # It insists on a program that is there.
+    text = unit.read_text().replace("/opt/headway/bin/headway", shutil.which("true"))
+    copy = tmp_path / unit.name.replace("@", "@news")
+    copy.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    assert copy.name not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_pods_run_our_commands_and_are_stopped_in_good_order():
+    pods = [each["spec"]["template"]["spec"] for each in documents() if each["kind"] in {"Job", "Deployment"}]
+    assert len(pods) == 2
+    for pod in pods:
+        (container,) = pod["containers"]
+        check_words([*container["command"][1:], *container["args"]])
+        assert pod["terminationGracePeriodSeconds"] >= 30
+        mounts = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_job_in_the_manifests_is_one(tmp_path):
+    (config,) = (each for each in documents() if each["kind"] == "ConfigMap")
+    (tmp_path / "job.toml").write_text(config["data"]["job.toml"])
+    from headway.config.job import build_job
+    from headway.config.reading import read_job_file
+
+    file, source = read_job_file(tmp_path / "job.toml")
+    assert build_job(file, source).is_bounded
 
 
 def test_the_compose_file_names_only_what_it_has():
-    compose = yaml.safe_load((DOCS / "fleet" / "compose.yaml").read_text())
+    compose = yaml.safe_load((FLEET / "compose.yaml").read_text())
     services = compose["services"]
     assert services.keys() == {"database", "crawl", "collector"}
     for service in services.values():
@@ -44,12 +102,12 @@ def test_the_compose_file_names_only_what_it_has():
         named = {volume.split(":")[0] for volume in service.get("volumes", ()) if not volume.startswith(".")}
         assert named <= compose["volumes"].keys()
         assert set(service.get("depends_on", ())) <= services.keys()
-    assert options_in(services["collector"]["command"][-1].split()) <= known_options()
+    check_words(services["collector"]["command"][-1].split()[2:])
+    check_words(services["crawl"]["command"][1:])
 
 
-def test_the_unit_counts_a_collector_that_was_sent_away_as_a_success():
-    unit = re.search(r"```ini\n(.*?)```", (DOCS / "fleet.md").read_text(), re.DOTALL)[1]
-    assert "SuccessExitStatus=11" in unit
-    start = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1].split()
-    assert start[1] == "collect"
-    assert options_in(start) <= known_options()
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_count_who_was_asked_to_stop_as_a_success(unit):
+    text = unit.read_text()
+    assert "11" in re.search(r"^SuccessExitStatus=(.*)$", text, re.MULTILINE)[1].split()
+    check_words(re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)[1].split()[1:])
