@@ -1,4 +1,4 @@
-"""`python -m benchmarks.faults [--kills 100] [--pages 6000] [--sites 40] [--outages 2] [--seed 1]`"""
+"""`python -m benchmarks.faults [--kills 100] [--pages 6000] [--sites 40] [--outages 2] [--seed 1] [--keep]`"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benchmarks.faults.counting import Count, count
 from benchmarks.faults.killing import Kill, Victim
 from benchmarks.faults.reader import BusyReader
 from benchmarks.faults.web import FaultyWeb
+from benchmarks.notes import write_part
 
 _INTERVAL_MS = 60
 _OUTAGE_S = 1.5
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--sites", type=int, default=40, help="on so many sites")
     parser.add_argument("--outages", type=int, default=2, help="all servers gone for a while, so many times")
     parser.add_argument("--seed", type=int, default=1, help="another web, and other moments")
+    parser.add_argument("--keep", action="store_true", help="write the figures into README.md")
     options = parser.parse_args()
     began_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headway-faults-") as name:
@@ -42,7 +44,11 @@ def main() -> int:
             web.close()
         result = count(victim.run, expected, web.asked(), kills)
         complaints = victim.complaints()
-    _print(result, kills, options.outages, reader, code, time.monotonic() - began_at)
+    told = _table(result, kills, options.outages, reader, code, time.monotonic() - began_at)
+    print(told)
+    if options.keep:
+        block = "\n".join(f"    {line}" for line in told.splitlines())
+        write_part(Path(__file__).with_name("README.md"), "measured", f"\n{block}\n")
     if complaints:
         print(f"the crawl complained:\n{complaints}")
     return 0 if result.is_clean and code == 0 and len(kills) == options.kills else 1
@@ -73,9 +79,9 @@ def _finish(victim: Victim, web: FaultyWeb, outages: int) -> int:
         return child.wait()
 
 
-def _print(
+def _table(
     result: Count, kills: list[Kill], outages: int, reader: BusyReader, code: int, seconds: float
-) -> None:
+) -> str:
     starting = sum(kill.was_starting for kill in kills)
     fresh = [len(later.committed) - len(kill.committed) for kill, later in pairwise(kills)]
     rows: list[tuple[str, object, str]] = [
@@ -107,9 +113,8 @@ def _print(
         ("last exit code", code, "0 wanted"),
         ("time", f"{seconds:.0f} s", ""),
     ]
-    for name, figure, remark in rows:
-        print(f"{name:46} {figure!s:>8}  {remark}")
-    print("clean" if result.is_clean else "NOT CLEAN")
+    lines = [f"{name:46} {figure!s:>8}  {remark}".rstrip() for name, figure, remark in rows]
+    return "\n".join([*lines, "clean" if result.is_clean else "NOT CLEAN"])
 
 
 def _each(count: int, kills: list[Kill]) -> str:

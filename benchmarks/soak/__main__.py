@@ -9,12 +9,14 @@ machine, and comes back at once: for an hour, `--seconds 3600 --plot soak.png --
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from benchmarks.notes import write_part
 from benchmarks.soak.endurance import Round, endure, judge, plot
 from benchmarks.soak.fuzz import fuzz, fuzz_wire
 from benchmarks.soak.neighbours import measure, slowdown
@@ -28,6 +30,7 @@ _MOST_SLOWDOWN = 0.05
 _MOST_GROWTH_MIB = 0.5
 _TURNS = 3
 _DETACHED_NICE = 15
+_PAGE = Path(__file__).with_name("README.md")
 
 
 def _good() -> ServedProcess:
@@ -48,14 +51,34 @@ def _soak(seconds: float, bandwidth: str, picture: Path | None) -> tuple[object,
 
     with _good() as good, ChaosProcess() as chaos:
         rounds = endure(good, chaos, seconds, bandwidth, tell)
+    return _tell(rounds, picture)
+
+
+def _tell(rounds: list[Round], picture: Path | None, *, keep: bool = False) -> tuple[object, bool]:
     verdict = judge(rounds)
     if picture is not None:
         plot(rounds, picture)
-    print(
-        f"{verdict.rounds} rounds; memory {verdict.growth_mib_per_round:+.2f} MiB a round over the second"
-        f" half, good pages {verdict.latency_ratio:.2f} times their first median"
+    pages, failed = sum(each.pages for each in rounds), sum(each.failed for each in rounds)
+    told = (
+        f"{verdict.rounds} rounds in {rounds[-1].ended_s / 60:.0f} minutes, {pages:,} pages and {failed:,}"
+        f" failures: memory"
+        f" {verdict.growth_mib_per_round:+.2f} MiB a round over the second half (at most"
+        f" {max(each.resident_mib for each in rounds):.0f} MiB), good pages {verdict.latency_ratio:.2f} times"
+        " their first median"
     )
+    print(told)
+    if keep:
+        plot(rounds, _PAGE.parent / "soak.png")
+        write_part(_PAGE, "soak", f"{told}.\n\n![memory and latency](soak.png)")
     return {"rounds": rounds, "verdict": verdict}, not verdict.growth_mib_per_round > _MOST_GROWTH_MIB
+
+
+def _rounds(path: Path) -> list[Round]:
+    """Of a soak that was measured before; JSON has no word for what is no number."""
+    rounds = msgspec.json.decode(path.read_bytes())["rounds"]
+    return [
+        Round(**{key: math.nan if value is None else value for key, value in each.items()}) for each in rounds
+    ]
 
 
 def _groups() -> Iterator[tuple[str, list[str]]]:
@@ -127,10 +150,13 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=2000, help="how many a target")
     parser.add_argument("--only", action="append", help="only this group or target (may be repeated)")
     parser.add_argument("--json", type=Path, help="write what was measured here")
+    parser.add_argument("--keep", type=Path, metavar="JSON", help="a soak measured before, into README.md")
     parser.add_argument("--detach", type=Path, metavar="LOG", help="go on in the background, and write here")
     options = parser.parse_args()
     if options.detach is not None:
         return _detach(options.detach)
+    if options.keep is not None:
+        return 0 if _tell(_rounds(options.keep), None, keep=True)[1] else 1
     if options.fuzz:
         measured, met = _fuzz(options.inputs, options.only)
     elif options.neighbours:

@@ -61,8 +61,8 @@ def judge(rounds: list[Round]) -> Verdict:
     later = [each.resident_mib for each in rounds[len(rounds) // 2 :]]
     growth = float(np.polyfit(range(len(later)), later, 1)[0]) if len(later) > 2 else float("nan")
     third = max(1, len(rounds) // 3)
-    first = float(np.median([each.good_p50_ms for each in rounds[:third]]))
-    last = float(np.median([each.good_p50_ms for each in rounds[-third:]]))
+    first = float(np.nanmedian([each.good_p50_ms for each in rounds[:third]]))
+    last = float(np.nanmedian([each.good_p50_ms for each in rounds[-third:]]))
     return Verdict(len(rounds), growth, last / first)
 
 
@@ -104,7 +104,8 @@ def _round(run: Path, good: set[str], ended_s: float) -> Round:
         durations_ms = [
             page.duration_s * 1000 for page in reader.pages() if page.site in good and page.kind in SUCCESS
         ]
-    p50, p99 = np.percentile(durations_ms, (50, 99))
+    # A machine that is too busy to serve the good sites in time has no latency to tell in that round.
+    p50, p99 = np.percentile(durations_ms or [np.nan], (50, 99))
     return Round(
         ended_s, totals.done, totals.failed, totals.wire_bytes / 1e6, _resident_mib(), float(p50), float(p99)
     )
