@@ -1,4 +1,4 @@
-"""`python -m benchmarks.faults [--kills 100] [--pages 6000] [--sites 40] [--outages 2] [--seed 1] [--keep]`"""
+"""`python -m benchmarks.faults [--kills 100] [--pages 6000] [--sites 40] [--outages 2] [--seed 1]`"""
 
 from __future__ import annotations
 
