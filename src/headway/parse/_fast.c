@@ -25,7 +25,7 @@ typedef struct {
 /* As `str.isspace`, which most letters beyond ASCII need not be asked about. */
 ALWAYS int is_space(Py_UCS4 c)
 {
-    return c < 128 ? _Py_ascii_whitespace[c] : c == 0x85 || c == 0xA0 || (c >= 0x1680 && c <= 0x3000 && Py_UNICODE_ISSPACE(c));
+    return (c < 128 || c == 0x85 || c == 0xA0 || (c >= 0x1680 && c <= 0x3000)) && Py_UNICODE_ISSPACE(c);
 }
 #define IS_SPACE(c) is_space(c)
 
