@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from headway.errors import StoreError
 from headway.fleet.folder import CollectorFolder
 from headway.fleet.upload import Uploader
+from headway.testing.fleetweb import FleetWeb
 
 s3fs = pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")
@@ -81,3 +88,29 @@ def test_a_storage_that_is_not_there_is_said_to_be_and_everything_is_kept(storag
 def test_a_plain_folder_is_a_storage_too(folder, tmp_path):
     assert Uploader(folder.path, str(tmp_path / "shared")).send_finished(LENGTHS, None) == 3
     assert (tmp_path / "shared" / "headway-full.warc.gz").stat().st_size == 3000
+
+
+def test_the_index_covers_what_every_collector_has_sent(storage, postgres_store, tmp_path):
+    headway = Path(sys.executable).with_name("headway")
+    where = ["--store", postgres_store, "--archive", "s3://crawls/fleet", "-q"]
+    with FleetWeb(sites=6, pages=20) as web:
+        options = ["--allow-private", "--interval", "0.35s", "-o", tmp_path / "crawl"]
+        begun = subprocess.Popen([headway, "crawl", *web.seeds, *where, *options])
+        while not (tmp_path / "crawl" / "pages.jsonl").exists():
+            assert begun.poll() is None
+            time.sleep(0.05)
+        joined = subprocess.run([headway, "collect", *where, "-o", tmp_path / "collector"], check=False)
+        assert (begun.wait(60), joined.returncode) == (0, 0)
+    storage.invalidate_cache()
+    sent = {path.rpartition("/")[2] for path in storage.ls("crawls/fleet")}
+    assert len(sent) == 2
+    index = (tmp_path / "crawl" / "indexes" / "index.cdxj").read_text().splitlines()
+    lines = [json.loads(line.split(" ", 2)[2]) for line in index]
+    assert len(lines) == 120
+    assert {line["filename"] for line in lines} == sent
+    for line in lines:
+        record = storage.cat_file(
+            f"crawls/fleet/{line['filename']}", int(line["offset"]), int(line["offset"]) + 2
+        )
+        assert record == b"\x1f\x8b"
+    assert not list((tmp_path / "crawl" / "archive").glob("*.warc.gz"))

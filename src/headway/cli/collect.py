@@ -87,10 +87,13 @@ def collect_command(
     return run_collector(address, out, log, name=host, label=label, lease_s=lease_s, archive=archive)
 
 
-def crawl_on_server(job: Job, address: Address, out: Path, log: Log, *, as_json: bool) -> int:
+def crawl_on_server(
+    job: Job, address: Address, out: Path, log: Log, *, as_json: bool, archive: str | None = None
+) -> int:
     """Begin the crawl, or take it up, and work on it until it is done, with whoever joins."""
     begin(job, address, WallClock().now())
-    is_interrupted = run_collector(address, out, log, name=socket.gethostname(), label="") == INTERRUPTED
+    name = socket.gethostname()
+    is_interrupted = run_collector(address, out, log, name=name, label="", archive=archive) == INTERRUPTED
     summary = summarise(address.whole)
     write_index(out, store=address.whole)
     with results():

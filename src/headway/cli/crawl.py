@@ -108,6 +108,9 @@ _DEFAULTS = CrawlTable()
     help="Keep the crawl on a PostgreSQL server, postgresql://user@host/database#name, where others can join "
     "in with headway collect.",
 )
+@click.option(
+    "--archive", metavar="URL", help="With --store: where finished WARC files go, such as s3://bucket/prefix."
+)
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @serve_options
 @log_options
@@ -119,6 +122,7 @@ def crawl_command(
     older_than: str | None,
     processes: int,
     store: str | None,
+    archive: str | None,
     as_json: bool,
     serve_at: tuple[str, int] | None,
     log: Log,
@@ -141,7 +145,7 @@ def crawl_command(
             from headway.cli.collect import crawl_on_server
 
             job = _job_again(targets, options, again, older_than, log)
-            return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json)
+            return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json, archive=archive)
         job = _job_again(targets, options, Path(again), older_than, log)
         return run_job(job, Path(again), log, as_json=as_json, serve_at=serve_at)
     if not targets:
@@ -154,7 +158,9 @@ def crawl_command(
 
         address = Address.parse(store)
         job = job_from(targets, options, begun_at(store) or WallClock().now())
-        return crawl_on_server(job, address, out, log, as_json=as_json)
+        return crawl_on_server(job, address, out, log, as_json=as_json, archive=archive)
+    if archive is not None:
+        raise click.UsageError("--archive is for a crawl on a server; give --store as well")
     # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
     job = job_from(targets, options, begun_at(out) or WallClock().now())
     log.detail(
