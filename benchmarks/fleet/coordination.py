@@ -27,6 +27,8 @@ from headway.testing.postgres import TemporaryPostgres
 
 _LINKS, _NEW = 22, 5.5
 _BATCH = 100
+_LOOKED_UP = 10
+"""Whether others have a content is asked for so many pages at once, where a collector has hundreds a second."""
 _SITES_EACH = 50
 _TABLES = ("seen", "waiting", "page")
 
@@ -103,6 +105,9 @@ def _write(
             ]
         parcels += 1
         before = time.monotonic()
+        digests = [each.outcome.digest for each in batch if isinstance(each, SaveSettled)]
+        for begin in range(0, _BATCH, _LOOKED_UP):
+            coordinator.find_originals(digests[begin : begin + _LOOKED_UP])
         coordinator.commit(parcels, Parcel(batch, {"archive/a.warc.gz": turn * 4000}))
         if parcels % 10 == 0:
             asked_at = time.monotonic()
