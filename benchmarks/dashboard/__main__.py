@@ -2,7 +2,8 @@
 
 A run of 10,000 sites and 1,000,000 pages is made up: its report is timed, and its dashboard, up to the first
 paint in a browser. Then a crawl of 10,000 sites runs, whose dashboard somebody looks at now and not then.
-Options: --sites, --pages, --rounds, --seconds (of each turn of a round), --only report|dashboard|cost.
+Options: --sites, --pages, --rounds, --seconds (of each turn of a round),
+--only report|dashboard|cost|orders.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.table import Table
 from .bigrun import make_run
 from .cost import measure_cost
 from .looking import measure_looking
+from .orders import measure_orders
 
 
 def main() -> None:
@@ -31,12 +33,12 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--only", choices=("report", "dashboard", "cost"))
+    parser.add_argument("--only", choices=("report", "dashboard", "cost", "orders"))
     parser.add_argument("--run", type=Path, help="A run made up earlier, kept for another time.")
     options = parser.parse_args()
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as name:
-        if options.only != "cost":
+        if options.only not in {"cost", "orders"}:
             folder = options.run or Path(name) / "run"
             if not folder.exists():
                 make_run(folder, sites=options.sites, pages=options.pages)
@@ -47,6 +49,11 @@ def main() -> None:
             if options.only != "report":
                 for what, figure in measure_looking(folder).items():
                     table.add_row(size, what, figure, "")
+            console.print(table)
+        if options.only in {None, "orders"}:
+            table = Table("20 orders to a crawl by", "take effect after (least, median, most)", box=None)
+            table.add_row("one process", measure_orders(Path(name) / "one", 20))
+            table.add_row("two processes", measure_orders(Path(name) / "two", 20, "--processes", "2"))
             console.print(table)
         if options.only in {None, "cost"}:
             console.print(_cost_table(Path(name), options.sites, options.rounds, options.seconds))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.cobweb1999.collectors import LATENCY_S, Point, measure
 from experiments.cobweb1999.figure import draw
-from experiments.cobweb1999.parasite import replay
+from experiments.cobweb1999.parasite import CRAWL_DAYS, replay
 from experiments.cobweb1999.sums import tables
 
 from headway.testing.demoweb import QUICK, ServedProcess, design_web
@@ -73,22 +73,36 @@ def describe_replay(requests: int) -> str:
     total = result["updates"] + result["fresh"] + result["new"] + errors
     rows = [("Updates performed", result["updates"], "89%"), ("Updates discarded", result["fresh"], "5.7%")]
     rows += [("New documents collected", result["new"], "5.3%"), ("Errors", errors, "-")]
+    quick, kept = result["answered_under_1_s"], (result["updates"] + result["new"]) / total
+    uncounted = result["announced"] - result["accepted"] - sum(result["refused"].values())
+    verdicts = [
+        _verdict("Most of what users ask for is worth a fresh copy", result["updates"] > total / 2),
+        _verdict(f"Most answers of the near proxy come in under a second: {quick:.0%} (63%)", quick > 0.5),
+        _verdict("Every announcement is accepted or refused with a reason, none is lost", not uncounted),
+    ]
     return "\n".join(
         [
             (
-                f"Table 3, {requests} requests replayed through Squid in {result['seconds']:.0f} s "
-                f"({result['source']})\n"
+                f"Table 3, {requests} requests of users through Squid in {result['seconds']:.0f} s, a day "
+                f"being {result['day_s']:.0f} s, after a crawl of {CRAWL_DAYS} days and "
+                f"{result['crawled']} pages ({result['source']})\n"
             ),
             "| | pages | share | paper |\n|---|---|---|---|",
             *(f"| {name} | {count} | {count / total:.1%} | {paper} |" for name, count, paper in rows),
             f"| Total, each page once | {total} | 100% | 100% |",
             (
-                f"\nAnswered by the proxy in under a second: {result['answered_under_1_s']:.0%} "
-                f"(paper: 63%). Announced {result['announced']}, repeated within the hour "
-                f"{result['refused'].get('repeated', 0)}, lost {sum(result['lost'].values())}."
+                f"\nAnnounced {result['announced']}, asked for again within the time that they are fresh "
+                f"{result['refused'].get('repeated', 0)}, lost {sum(result['lost'].values())}; {kept:.0%} of "
+                "the others brought a copy."
             ),
+            "",
+            *verdicts,
         ]
     )
+
+
+def _verdict(claim: str, holds: bool) -> str:
+    return f"- {claim}: {'holds' if holds else 'does not hold'}."
 
 
 def describe_crawl(scale: float) -> str:
