@@ -28,7 +28,7 @@ from headway.testing.postgres import TemporaryPostgres
 _LINKS, _NEW = 22, 5.5
 _BATCH = 100
 _LOOKED_UP = 10
-"""Whether others have a content is asked for so many pages at once, where a collector has hundreds a second."""
+"""Whether others have a content is asked for so many pages at once, by who has hundreds a second."""
 _SITES_EACH = 50
 _TABLES = ("seen", "waiting", "page")
 

@@ -43,6 +43,15 @@ def test_every_page_is_visited_once_more(web, postgres_store, tmp_path):
     assert kinds.count("revisit") == 30
 
 
+def test_a_crawl_on_a_server_is_exported_as_a_run_folder_is(web, postgres_store, tmp_path):
+    run("crawl", *options(web, postgres_store), "-o", tmp_path / "one")
+    for name in ("pages.jsonl", "index.cdxj"):
+        run("export", postgres_store, "-o", tmp_path / name)
+        assert len((tmp_path / name).read_text().splitlines()) == 30
+    assert (tmp_path / "index.cdxj").read_text() == (tmp_path / "one/indexes/index.cdxj").read_text()
+    run("report", postgres_store, expected=2)
+
+
 def test_a_copy_that_is_young_enough_is_left_alone(web, postgres_store, tmp_path):
     run("crawl", *options(web, postgres_store), "-o", tmp_path / "one")
     first = len(web.asked)

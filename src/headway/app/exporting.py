@@ -6,6 +6,7 @@ Read in slices, so that it does not matter how many pages there are; a file is p
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -15,9 +16,9 @@ from typing import IO, Any
 import msgspec
 
 from headway.errors import HeadwayError, StoreError
-from headway.store.cdxj import INDEX_NAME, write_index
+from headway.store.cdxj import write_index
 from headway.store.failures import clear_errors
-from headway.store.reader import PageRow, RunReader
+from headway.store.reader import PageRow, open_reader
 from headway.store.times import iso_utc
 from headway.units import Instant
 
@@ -48,27 +49,31 @@ class ExportedPage(msgspec.Struct, frozen=True, gc=False):
     warc_length: int | None
 
 
-def export_pages(run: Path, kind: str, out: Path | IO[bytes]) -> int:
+def export_pages(run: Path | str, kind: str, out: Path | IO[bytes]) -> int:
     """Write the pages of a run to a file or a stream; returns how many lines there were."""
-    if not run.is_dir():
+    if isinstance(run, Path) and not run.is_dir():
         raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
-    write: Callable[[Path, IO[bytes]], int] = {"jsonl": _jsonl, "parquet": _parquet, "cdxj": _cdxj}[kind]
+    write: Callable[[Path | str, IO[bytes]], int] = {"jsonl": _jsonl, "parquet": _parquet, "cdxj": _cdxj}[
+        kind
+    ]
     if not isinstance(out, Path):
         return write(run, out)
     with _in_place(out) as file:
         return write(run, file)
 
 
-def _jsonl(run: Path, file: IO[bytes]) -> int:
+def _jsonl(run: Path | str, file: IO[bytes]) -> int:
     encoder = msgspec.json.Encoder()
-    with RunReader(run) as reader:
+    with open_reader(run) as reader:
         return _write_lines(file, (encoder.encode(_exported(page)) + b"\n" for page in reader.pages()))
 
 
-def _cdxj(run: Path, file: IO[bytes]) -> int:
+def _cdxj(run: Path | str, file: IO[bytes]) -> int:
     """The index anew from the store, also of a run that is under way, and a copy of it."""
-    write_index(run)
-    with (run / INDEX_NAME).open("rb") as index:
+    if isinstance(run, Path):
+        with write_index(run).open("rb") as index:
+            return _write_lines(file, index)
+    with tempfile.TemporaryDirectory() as folder, write_index(Path(folder), store=run).open("rb") as index:
         return _write_lines(file, index)
 
 
@@ -80,7 +85,7 @@ def _write_lines(file: IO[bytes], lines: Iterable[bytes]) -> int:
     return count
 
 
-def _parquet(run: Path, file: IO[bytes]) -> int:
+def _parquet(run: Path | str, file: IO[bytes]) -> int:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -89,7 +94,7 @@ def _parquet(run: Path, file: IO[bytes]) -> int:
     fields = [(field.name, _arrow_type(pa, field.type)) for field in msgspec.structs.fields(ExportedPage)]
     schema = pa.schema(fields)
     count = 0
-    with RunReader(run) as reader, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with open_reader(run) as reader, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         pages = iter(reader.pages())
         while group := list(islice(pages, _GROUP_ROWS)):
             rows = [msgspec.to_builtins(_exported(page)) for page in group]

@@ -12,11 +12,12 @@ import msgspec
 from headway.app.exporting import FORMATS, export_pages
 from headway.cli.frame import results
 from headway.cli.log import Log, log_options
+from headway.cli.runs import RunType
 from headway.units import format_size
 
 
 @click.command("export")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
 @click.option(
     "-f",
     "--format",
@@ -32,7 +33,7 @@ from headway.units import format_size
 )
 @click.option("--json", "as_json", is_flag=True, help="Say as JSON what was written.")
 @log_options
-def export_command(run: Path, *, kind: str | None, out: Path | None, as_json: bool, log: Log) -> int:
+def export_command(run: Path | str, *, kind: str | None, out: Path | None, as_json: bool, log: Log) -> int:
     """Write every settled page of a run, one line or row each, whatever came of it.
 
     \b

@@ -11,6 +11,7 @@ import msgspec
 
 from headway.cli.frame import results
 from headway.cli.log import Log, log_options
+from headway.store.postgres.address import is_address
 
 
 @click.command("report")
@@ -26,6 +27,10 @@ from headway.cli.log import Log, log_options
 @log_options
 def report_command(run: Path, *, out: Path | None, opens: bool, as_json: bool, log: Log) -> int:
     """Write a report of a run, running or not: one HTML file, and its figures as PNG, SVG and CSV."""
+    if is_address(str(run).replace(":/", "://", 1)):
+        raise click.UsageError(
+            "a report is made of a run folder; a crawl on a server has headway status, export and serve"
+        )
     from headway.app.reporting import gather
     from headway.report.run_page import verdict
     from headway.report.run_report import write_report
