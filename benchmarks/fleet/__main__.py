@@ -2,7 +2,8 @@
 
 python -m benchmarks.fleet [growth|coordination|bound|processes|faults ...] [--resume] [--keep]
 Figures are kept in build/bench-fleet as they come: --resume measures only those that are not there, --most N
-no more than so many of them, and --keep writes all that are there into this folder's README.
+no more than so many of them, and --keep writes all that are there into this folder's README, and what follows
+from them into the pages on fleets and on scale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import bound, coordination, faults, growth, processes, telling
+from . import bound, coordination, faults, growth, processes, sizing, telling
 from .telling import FAULTS, Row
 
 BUILD, README = Path("build/bench-fleet"), Path(__file__).parent / "README.md"
@@ -53,6 +54,9 @@ def main() -> None:
         head = README.read_text(encoding="utf-8").partition(MARK)[0]
         told = [tell(_rows(name)) for name, (_, tell) in PARTS.items()]
         README.write_text(head + MARK + "\n".join(told), encoding="utf-8")
+        coordinated, processed = _rows("coordination"), _rows("processes")
+        if coordinated and processed:
+            sizing.write(sizing.Units.of(coordinated, processed))
 
 
 def _rows(name: str) -> list[Row]:
