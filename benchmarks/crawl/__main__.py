@@ -7,16 +7,22 @@ alike.
 
     python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--every 1]
 
-A whole run writes its table, and that of a page's shares, into the README here.
+A whole run writes its table, and that of a page's shares, into the README here. `--resume` keeps what was
+measured in a file, so that it can be done in parts of so many `--seconds`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
+import msgspec
 from benchmarks.sites import SiteFolder, make_web, serve
 from rich.console import Console
 from rich.table import Table
@@ -41,18 +47,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
+    parser.add_argument("--resume", type=Path, help="keep runs in this file, and go on from there")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so long")
     options = parser.parse_args()
     console = Console(width=118)
     sites = make_web(options.copies)[:: options.every]
     runs: dict[str, list[Run]] = {}
+    if options.resume is not None and options.resume.exists():
+        runs = msgspec.json.decode(options.resume.read_bytes(), type=dict[str, list[Run]])
     crawlers = dict(_to_be_had(options.only.split(","), all_crawlers(), console))
     with serve(sites, core=max(os.sched_getaffinity(0))) as server:
         urls = [site.url for site in sites]
-        for name in _turns(list(crawlers), options.rounds):
+        until = time.monotonic() + options.seconds
+        for name in _to_do(_turns(list(crawlers), options.rounds), runs):
+            if time.monotonic() > until:
+                console.print("to be gone on with")
+                return
             run = run_once(
                 crawlers[name], server, urls, core=min(os.sched_getaffinity(0)), at_most_s=AT_MOST_S
             )
             runs.setdefault(name, []).append(run)
+            if options.resume is not None:
+                options.resume.write_bytes(msgspec.json.encode(runs))
             took = f"{run.crawling_s:.1f} s, CPU {run.cpu_s:.1f} s, nginx {run.server_cpu_s:.1f} s"
             console.print(f"{crawlers[name].name}: {len(run.pages):,} pages in {took} {run.problem}")
     said = [_described(sites), *_differences(crawlers, runs), *_two_processes(runs), *_ahead(crawlers, runs)]
@@ -86,6 +102,18 @@ def _turns(names: list[str], rounds: int) -> list[str]:
         turns += quick if number < rounds else []
         turns += slow[number : number + 1]
     return turns
+
+
+def _to_do(turns: list[str], runs: dict[str, list[Run]]) -> list[str]:
+    """Without those that were taken before."""
+    taken = Counter({name: len(each) for name, each in runs.items()})
+    left = []
+    for name in turns:
+        if taken[name]:
+            taken[name] -= 1
+        else:
+            left.append(name)
+    return left
 
 
 def _described(sites: list[SiteFolder]) -> str:
