@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from headway.app.collecting import begin
@@ -59,6 +60,7 @@ def _measure_here(collectors: int, seconds: float) -> dict[str, float]:
             began_at = time.monotonic()
             time.sleep(_SETTLED_S + seconds)
             ended_at = time.monotonic()
+            resident = max(_resident_bytes(process.pid) for process in running)
             for process in running:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
@@ -68,8 +70,16 @@ def _measure_here(collectors: int, seconds: float) -> dict[str, float]:
         return {
             "collectors": collectors,
             "use": wire.mean_rate(began_at + _SETTLED_S, ended_at) / BOUND_BYTES_PER_S,
+            "resident_bytes": resident,
             "worst": wire.worst_window(began_at, ended_at) / BOUND_BYTES_PER_S,
         }
+
+
+def _resident_bytes(pid: int) -> int:
+    (line,) = (
+        each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS")
+    )
+    return 1024 * int(line.split()[1])
 
 
 if __name__ == "__main__":

@@ -73,8 +73,12 @@ def bound(rows: list[Row]) -> str:
     least = min(row["use"] for row in rows)
     return _section(
         f"The bound of {bounded.BOUND_BYTES_PER_S // 1000} KB/s, shared by collectors on hosts of their own",
-        ("collectors", "use, on the wire", "worst second"),
-        [f"| {row['collectors']} | {row['use']:.1%} | {row['worst'] - 1:+.1%} |" for row in rows],
+        ("collectors", "use, on the wire", "worst second", "resident memory of the largest"),
+        [
+            f"| {row['collectors']} | {row['use']:.1%} | {row['worst'] - 1:+.1%} "
+            f"| {row['resident_bytes'] / 1e6:.0f} MB |"
+            for row in rows
+        ],
         [f"At least {least:.1%} of it is used: {_met(least >= _USE)} (at least {_USE:.0%})."],
     )
 
