@@ -268,7 +268,7 @@ async def test_shares_follow_the_claims(make):
         fetcher.set_rates({light.site: 40_000.0, heavy.site: 360_000.0})
         fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
         await sample(flood, 2.0)
-        read = {connection.origin.host: connection._meter._read for connection in fetcher._open}
+        read = {connection.origin.host: connection._meter._read for connection in fetcher._openings.connections}
         await fetcher.aclose()
         await asyncio.gather(*fetching)
     assert read[heavy._host] >= 3 * read[light._host] > 0
@@ -420,7 +420,7 @@ async def test_a_large_buffer_does_not_grow_by_itself(make):
         fetcher = make(40_000_000.0)
         fetching = asyncio.ensure_future(fetcher.fetch(flood.servers[0].request("/")))
         await sample(flood, 0.3)
-        (connection,) = fetcher._open
+        (connection,) = fetcher._openings.connections
         sock, meter = connection._transport.get_extra_info("socket"), connection._meter
         assert meter._scaled
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * meter._buffer_bytes
@@ -433,10 +433,10 @@ async def test_after_a_lower_bound_the_next_request_has_a_smaller_window(make):
         fetcher = make(20_000_000.0)
         for _ in range(3):
             await fetcher.fetch(server.request("/"))
-        (wide,) = fetcher._open
+        (wide,) = fetcher._openings.connections
         fetcher.set_capacity(100_000.0)
         await fetcher.fetch(server.request("/"))
         await wide.closed
-        (narrow,) = fetcher._open
+        (narrow,) = fetcher._openings.connections
         assert narrow._meter._window_bytes < 0.6 * wide._meter._window_bytes
         assert server.connections == 2

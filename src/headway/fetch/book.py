@@ -21,6 +21,9 @@ class SiteBook:
         "_since",
         "at_once",
         "delay_s",
+        "inside",
+        "is_sharing",
+        "left_at",
         "overhead_factor",
         "page_bytes",
         "rate_bytes_per_s",
@@ -43,6 +46,11 @@ class SiteBook:
         self._bytes = 0
         self.at_once = 0.0
         """The part of its asks, of late, that had to wait for a small part of their turn at most."""
+        self.inside = 0
+        """How many of its connections are at work."""
+        self.is_sharing = False
+        """Whether it is counted among those that share the link; for a while after the last has stopped."""
+        self.left_at = 0.0
         self.share = 0.0
         """Its part of the link, smoothed: the others come and go with every page."""
 

@@ -86,17 +86,13 @@ class Grants(Generic[Key]):
         self._purge_at = 256
         self._queue: list[tuple[float, int, Ask[Key]]] = []
         self._serial = 0
-        self._waiting = 0
+        self.waiting = 0
         self._blocked_until = -math.inf
         self.set_capacity(now, capacity_bytes_per_s)
 
     @property
     def capacity_bytes_per_s(self) -> float:
         return self._capacity
-
-    @property
-    def waiting(self) -> int:
-        return self._waiting
 
     def set_capacity(self, now: float, capacity_bytes_per_s: float) -> None:
         """From this moment on; what was granted before is remembered, but for no more than a second."""
@@ -157,25 +153,27 @@ class Grants(Generic[Key]):
         # Several asks of one site follow one another, so each advances the tag from which the next starts.
         flow.finish_tag = start_tag + wish.cost_bytes / self._weight(flow)
         flow.last_cost_bytes = wish.cost_bytes
-        self._waiting += 1
+        self.waiting += 1
         return wish
 
     def try_at_once(self, now: float, key: Key, cost_bytes: float, latency_s: float = 0.0) -> bool:
         """What `ask` and `take` come to when nobody waits and the link is free, at a fraction of the cost."""
-        if self._waiting:
+        if self.waiting:
             return False
         flow = self._flows.get(key) or self._flow(key)
         quiet = self._blocked_until <= self._clear_at <= now and 0 < self._capacity < math.inf
         if quiet and self._peak.book_if_quiet(now, now + latency_s, cost_bytes):
             # By far the most frequent case, so it is written out: a page a call, thousands a second.
             earliest = now - self._catch_up_s
-            self._clear_at = max(self._clear_at, earliest) + cost_bytes / self._rate
+            begins_at = max(earliest, self._clear_at)
+            self._clear_at = begins_at + cost_bytes / self._rate
         elif not self._may_grant(now, cost_bytes, latency_s):
             return False
         elif math.isfinite(self._capacity):
             self._spend(now, cost_bytes)
             self._peak.book(now, now + latency_s, cost_bytes)
-        start_tag = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
+        lagging = self._virtual - _MAY_LAG_S
+        start_tag = max(lagging, flow.finish_tag)
         self._virtual = max(self._virtual, start_tag)
         flow.finish_tag = start_tag + cost_bytes / (flow.claim or self._common_weight)
         flow.last_cost_bytes = cost_bytes
@@ -189,7 +187,7 @@ class Grants(Generic[Key]):
         if wish.granted:
             self.charge(now, wish.key, -wish.cost_bytes)
         else:
-            self._waiting -= 1
+            self.waiting -= 1
             self._return_tag(wish.key, wish.cost_bytes)
 
     def charge(self, now: float, key: Key, wire_bytes: float) -> None:
@@ -223,7 +221,7 @@ class Grants(Generic[Key]):
             if not self._may_grant(now, wish.cost_bytes, wish.latency_s):
                 break
             heapq.heappop(self._queue)
-            self._waiting -= 1
+            self.waiting -= 1
             wish.granted = True
             self._virtual = max(self._virtual, tag)
             if math.isfinite(self._capacity):
@@ -234,7 +232,7 @@ class Grants(Generic[Key]):
 
     def next_at(self, now: float) -> float:
         """When `take` is worth another call; infinity when nobody waits (or the link is shut)."""
-        if not self._waiting or not self._capacity:
+        if not self.waiting or not self._capacity:
             return math.inf
         return max(now, self._clear_at, self._blocked_until)
 

@@ -104,13 +104,17 @@ class Meter:
     def begin(self, now: float) -> int:
         """How much of the answer must be granted before the request goes out."""
         self._read_at_begin = self._read
-        if not self._pacer.bounded:
+        pacer = self._pacer
+        if not pacer.bounded:
             return 0
-        self._enter(now)
-        if now >= self._look_at or self._version != self._pacer.version:
+        self._entered = True
+        pacer.enter(now, self._site, self._book, self)
+        if now >= self._look_at or self._version != pacer.version:
             self._resize(self._better_buffer(now))
-        first_bytes = int(min(self._book.page_bytes, self._window_bytes + self._pacer.chunk_bytes))
-        if first_bytes > _LARGEST_ASK_CHUNKS * self._pacer.chunk_bytes:
+        first_bytes = self._window_bytes + pacer.chunk_bytes
+        if self._book.page_bytes < first_bytes:
+            first_bytes = int(self._book.page_bytes)
+        if first_bytes > _LARGEST_ASK_CHUNKS * pacer.chunk_bytes:
             # The kernel offers a part of the window first, and the rest only when that has come.
             crossed = self._wire.crossed()
             if crossed is not None and crossed.offered_bytes is not None:
@@ -158,7 +162,8 @@ class Meter:
             return 0
         if not self._entered:  # the bound came while this was under way
             self.look(now, 1.0)
-            self._enter(now)
+            self._entered = True
+            self._pacer.enter(now, self._site, self._book, self)
         if self._read - self._read_when_settled >= self._pacer.correct_every_bytes:
             self._wire_so_far += self._compare(now, more_to_come=True)
             self._buffer_wanted = self._better_buffer(now)
@@ -188,7 +193,7 @@ class Meter:
             self._read_at_begin = self._read
         if self._entered:
             self._entered = False
-            self._pacer.leave(now, self._site, self)
+            self._pacer.leave(now, self._site, self._book, self)
         return wire_bytes
 
     def look(self, now: float, lasted_s: float) -> tuple[float, float]:
@@ -209,13 +214,9 @@ class Meter:
         outstanding = to_come * self._book.overhead_factor
         return arrived, self._book.saw(lasted_s, arrived, outstanding)
 
-    def _enter(self, now: float) -> None:
-        self._entered = True
-        self._pacer.enter(now, self._site, self)
-
     def _note_grant(self, stream_bytes: int, wire_bytes: float) -> None:
         # A grant covers what comes next, also where more had come already than was granted before.
-        self._granted = max(self._granted, self._read) + stream_bytes
+        self._granted = max(self._read, self._granted) + stream_bytes
         self._wire_charged += wire_bytes
         if self._buffer_wanted != self._buffer_bytes:
             self._resize(self._buffer_wanted)

@@ -63,9 +63,8 @@ class Pacer:
         self._capacity = capacity_bytes_per_s
         self._grants: Grants[Site] | None = None
         self._rates: Mapping[Site, float] = {}
-        self._inside: dict[Site, int] = {}
-        """How many connections of a site are at work."""
-        self._left: dict[Site, float] = {}
+        self._left: dict[Site, SiteBook] = {}
+        """Sites whose last connection has stopped, unless it has begun again since."""
         self._meters: set[Watched] = set()
         self._busy = 1.0
         """The part of the time, of late, in which somebody waited for a grant."""
@@ -99,7 +98,8 @@ class Pacer:
         book = self._books.get(site)
         if book is None:
             if len(self._books) >= _MAX_SITES:
-                del self._books[next(iter(self._books))]
+                gone = next((site for site, book in self._books.items() if not book.is_sharing), None)
+                self._books.pop(gone or next(iter(self._books)))
             self._books[site] = book = SiteBook()
         return book
 
@@ -110,7 +110,7 @@ class Pacer:
         """
         book = self.book(site)
         grants = self._running()
-        share = grants.share_bytes_per_s(site) / max(1, self._inside.get(site, 0))
+        share = grants.share_bytes_per_s(site) / max(1, book.inside)
         path_s = book.round_trip_s + _SLACK_S
         # On a busy link small windows lose nothing, since others take what one leaves, and fill it smoothly.
         largest_bytes = self._capacity * (_LARGEST_LUMP_S if self._busy > 0.5 else path_s)
@@ -130,23 +130,23 @@ class Pacer:
         """What the site gets when all that are at work want more than there is."""
         return self._running().share_bytes_per_s(site)
 
-    def enter(self, now: float, site: Site, meter: Watched) -> None:
+    def enter(self, now: float, site: Site, book: SiteBook, meter: Watched) -> None:
         """The site shares the link from now on."""
         self._meters.add(meter)
-        self._inside[site] = self._inside.get(site, 0) + 1
-        if self._left.pop(site, None) is None:
+        book.inside += 1
+        if not book.is_sharing:
+            book.is_sharing = True
             self._running().enter(site)
         if now >= self._sweep_at:
             self._sweep(now)
 
-    def leave(self, now: float, site: Site, meter: Watched) -> None:
+    def leave(self, now: float, site: Site, book: SiteBook, meter: Watched) -> None:
         """It does not; but most come back with their next page, so this takes effect a little later."""
         self._meters.discard(meter)
-        still_inside = self._inside.pop(site, 1) - 1
-        if still_inside > 0:
-            self._inside[site] = still_inside
-        else:
-            self._left[site] = now
+        book.inside -= 1
+        if not book.inside:
+            book.left_at = now
+            self._left[site] = book
 
     def try_at_once(self, now: float, site: Site, book: SiteBook, wire_bytes: float) -> bool:
         """Whether the bytes may arrive without anybody having to wait; if so, they are granted."""
@@ -225,10 +225,13 @@ class Pacer:
 
     def _sweep(self, now: float) -> None:
         self._sweep_at = now + _LEAVES_AFTER_S
-        gone = [site for site, left_at in self._left.items() if left_at < now - _LEAVES_AFTER_S]
-        for site in gone:
-            del self._left[site]
-            self._running().leave(site)
+        for site, book in list(self._left.items()):
+            if book.inside:
+                del self._left[site]
+            elif book.left_at < now - _LEAVES_AFTER_S:
+                del self._left[site]
+                book.is_sharing = False
+                self._running().leave(site)
 
     def _running(self) -> Grants[Site]:
         """The books are opened with the first use, when there is a loop whose clock they can follow."""

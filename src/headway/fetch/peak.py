@@ -31,6 +31,7 @@ class PeakGuard:
         """Granted, due, and not seen yet: they may arrive at any moment."""
         self._slot = math.floor(now / SLOT_S)
         """The slot that `now` is in; ring positions are slots modulo the ring's length."""
+        self._slot_ends_at = (self._slot + 1) * SLOT_S
         self._last = self._slot
         self._looked_in = self._slot
         self.set_bound(bound_bytes_per_s)
@@ -49,12 +50,16 @@ class PeakGuard:
 
     def book_if_quiet(self, now: float, arrives_at: float, size_bytes: float) -> bool:
         """Book where nothing near the bound is on its way at all, which is quickly seen."""
-        if int(now / SLOT_S) > self._slot:
+        if now >= self._slot_ends_at:
             self._advance(now)
         if self._arrived_bytes + self._coming_bytes + self._late_bytes + size_bytes > self._limit:
             return False
-        slot = min(max(int(arrives_at / SLOT_S), self._slot), self._slot + _AHEAD_SLOTS)
-        self._book_in(slot, size_bytes)
+        slot = self._slot
+        if arrives_at >= self._slot_ends_at:
+            slot = self._slot_of(arrives_at)
+            self._last = max(self._last, slot)
+        self._coming[slot % _SLOTS] += size_bytes
+        self._coming_bytes += size_bytes
         return True
 
     def saw(self, now: float, arrived_bytes: float, outstanding_bytes: float) -> None:
@@ -122,6 +127,7 @@ class PeakGuard:
         self._arrived_bytes = sum(self._arrived)
         self._coming_bytes = sum(self._coming)
         self._slot = slot
+        self._slot_ends_at = (slot + 1) * SLOT_S
         self._last = max(self._last, slot)
         if slot - self._looked_in > _LATE_FOR_S / SLOT_S:
             self._late_bytes = 0.0
