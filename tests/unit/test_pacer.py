@@ -268,7 +268,8 @@ async def test_shares_follow_the_claims(make):
         fetcher.set_rates({light.site: 40_000.0, heavy.site: 360_000.0})
         fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
         await sample(flood, 2.0)
-        read = {connection.origin.host: connection._meter._read for connection in fetcher._openings.connections}
+        connections = fetcher._openings.connections
+        read = {connection.origin.host: connection._meter._read for connection in connections}
         await fetcher.aclose()
         await asyncio.gather(*fetching)
     assert read[heavy._host] >= 3 * read[light._host] > 0
