@@ -94,10 +94,11 @@ def _tiles(facts: RunFacts) -> str:
     sums = facts.link_sums
     met = sum(1 for site in facts.sites if site.deadline_s is not None and site.end_s is not None)
     met -= sum(1 for each in facts.missed if each.late_s is not None)
+    each = f", {facts.done / facts.servers:,.0f} pages each" if facts.servers else ""
     tiles = (
         ("Pages", f"{facts.done:,}", f"{facts.failed:,} failed, {facts.waiting:,} waiting"),
         ("Data", format_size(facts.wire_bytes), "over the link"),
-        ("Sites", f"{len(facts.sites):,}", f"{facts.servers:,} servers met"),
+        ("Sites", f"{len(facts.sites):,}", f"{facts.servers:,} servers met{each}"),
         ("Mean rate", format_rate(sums.mean_bytes_per_s), f"highest {format_rate(sums.highest_bytes_per_s)}"),
         ("Deadlines met", f"{met:,}", f"{len(facts.missed):,} missed"),
     )

@@ -28,7 +28,8 @@ _WAITING = "SELECT site_id, count(*) FROM waiting GROUP BY site_id"
 _BUSY = "SELECT site_id, sum(duration_s), count(*) FROM page WHERE duration_s > 0 GROUP BY site_id"
 _TYPES = """
     SELECT content_type, count(*), sum(content_bytes), sum(wire_bytes) FROM page
-    WHERE state = 'done' AND content_bytes > 0 GROUP BY content_type ORDER BY count(*) DESC"""
+    WHERE state = 'done' AND kind <> 'redirect' AND content_bytes > 0
+    GROUP BY content_type ORDER BY count(*) DESC"""
 _STATUSES = "SELECT status, state, count(*) FROM page WHERE status > 0 GROUP BY status, state ORDER BY 3 DESC"
 _TIMES = """
     SELECT CAST((settled_at - ?) / ? AS INTEGER) AS turn, count(*), sum(wire_bytes), sum(state = 'done')
