@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from headway.model.page import Page
 from headway.ports import Response
 from headway.store.runfolder import RunFolder
 
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "replay-with-pywb.md"
 PYWB_PYTHON = os.environ.get("HEADWAY_PYWB_PYTHON", "")
 SITE = "http://www.example.org"
 NOW = 1_763_251_446.5
@@ -35,17 +38,17 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def replay_port(tmp_path_factory):
+    """As the how-to says it, but for where pywb is installed and which port is free."""
     root = tmp_path_factory.mktemp("pywb")
-    (root / "collections").mkdir()
     _make_run(root / "run")
-    (root / "collections" / "run").symlink_to(root / "run")
     port = _free_port()
-    program = "import sys; from pywb.apps.cli import wayback; wayback(sys.argv[1:])"
+    (block,) = re.findall(r"^```sh\n(.*?)^```", HOW_TO.read_text(), re.MULTILINE | re.DOTALL)
+    _install, prepare, serve = block.splitlines()
+    subprocess.run(["/bin/sh", "-ec", prepare], cwd=root, check=True)
+    serve = serve.replace("replay/bin/wayback", shlex.quote(str(Path(PYWB_PYTHON).with_name("wayback"))))
     with (root / "pywb.log").open("wb") as log:
         process = subprocess.Popen(
-            [Path(PYWB_PYTHON), "-c", program, "-p", str(port), "-b", "127.0.0.1", "-d", str(root)],
-            stdout=log,
-            stderr=log,
+            ["/bin/sh", "-ec", "exec " + serve.replace("8080", str(port))], cwd=root, stdout=log, stderr=log
         )
     try:
         _wait_for(port, process, root / "pywb.log")
