@@ -52,8 +52,8 @@ def coordination(rows: list[Row]) -> str:
     )
     by_page = (
         f"The scheduler takes {latency:.2f} ms a page: {_met(latency < _LATENCY_MS)} "
-        f"(under {_LATENCY_MS:.0f} ms; cobweb1999: 20 ms). That is of one collector; {rows[-1]['writers']} that "
-        f"share two cores with the server and commit all the time wait {rows[-1]['latency_ms']:.2f} ms."
+        f"(under {_LATENCY_MS:.0f} ms; cobweb1999: 20 ms). That is of one collector; {rows[-1]['writers']} "
+        f"that share two cores with the server and commit all the time wait {rows[-1]['latency_ms']:.2f} ms."
     )
     return _section(
         "Coordination: collectors commit and beat, nobody fetches; 22 links a page, 75% known",
