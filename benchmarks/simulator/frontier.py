@@ -43,7 +43,6 @@ class KnownPages:
         self._begins = np.searchsorted(self.site_of[self._in_order], np.arange(spec.sites + 1))
         self._site_list, self._depth_list = self.site_of.tolist(), self.depths.tolist()
         self._number = {site: number for number, site in enumerate(self.sites)}
-        self._taken = [0] * spec.sites
         self.spent_s = 0.0
         """In the store's place, which is not the frontier's time."""
 
@@ -52,14 +51,12 @@ class KnownPages:
         url = f"{site}/section/{number % 97}/page-{number}.html"
         return Page(url, site, PageKey(int(self.keys[number])), self._depth_list[number])
 
-    def take(self, site: Site) -> None:
-        self._taken[self._number[site]] += 1
-
-    def first(self, site: Site, most: int) -> tuple[list[WaitingRecord], bool]:
-        """What waits of a site; and whether that is all."""
+    def first(self, site: Site, waiting: int, most: int) -> tuple[list[WaitingRecord], bool]:
+        """The first of a site's pages of which so many still wait; and whether those are all."""
         begun = time.process_time()
         number = self._number[site]
-        begin, end = self._begins[number] + self._taken[number], self._begins[number + 1]
+        end = self._begins[number + 1]
+        begin = end - waiting
         chosen = self._in_order[begin : min(begin + most, end)]
         records = [WaitingRecord(self.page(int(page))) for page in chosen]
         self.spent_s += time.process_time() - begun
@@ -107,9 +104,8 @@ def _hand_out(frontier: Frontier, known: KnownPages, rounds: int, *, is_all_held
             frontier.free(room.site, Instant(now + INTERVAL_S))
             if is_all_held:
                 continue
-            known.take(room.site)
             for site, most in frontier.wishes():
-                records, is_all = known.first(site, most)
+                records, is_all = known.first(site, frontier.room(site).waiting, most)
                 frontier.load(site, records, (), is_all=is_all)
         lengths.append((time.process_time() - known.spent_s - begun) / (rounds // SPANS) * 1e6)
     # The median over spans: the machine may be busy with something else for a moment.

@@ -97,6 +97,25 @@ class SpillingRoom(Room):
         held = self._line.page_keys()
         held.update([waiting.page.key for _, waiting in self._later])
         fresh = [record for record in records if record.page.key not in held and record.page.key not in lent]
+        if fresh:
+            last_key = page_key(fresh[-1].page)
+            if last_key == page_key(fresh[0].page) and _all_new(fresh):
+                # In order, so those in between have the same key; so it is with most loads.
+                self._line.extend(last_key, serial, [record.page for record in fresh])
+            else:
+                self._load_mixed(fresh, page_key, serial)
+            self._end = max(self._end, (last_key, serial + len(fresh) - 1))
+        self.spilled -= len(fresh)
+        missing = self.spilled if is_all or self.spilled < 0 else 0
+        self.spilled -= missing
+        self.waiting -= missing
+        if not self.spilled:
+            self._end = _NO_END
+        return missing
+
+    def _load_mixed(
+        self, fresh: Sequence[WaitingRecord], page_key: Callable[[Page], Key], serial: int
+    ) -> None:
         alike: list[Page] = []
         last_key = math.nan
         for place, record in enumerate(fresh, serial):
@@ -114,15 +133,6 @@ class SpillingRoom(Room):
             last_key = key
         if alike:
             self._line.extend(last_key, serial + len(fresh) - len(alike), alike)
-        if fresh:
-            self._end = max(self._end, (last_key, serial + len(fresh) - 1))
-        self.spilled -= len(fresh)
-        missing = self.spilled if is_all or self.spilled < 0 else 0
-        self.spilled -= missing
-        self.waiting -= missing
-        if not self.spilled:
-            self._end = _NO_END
-        return missing
 
     def take_all(self) -> list[Waiting]:
         everyone = super().take_all()
@@ -133,3 +143,7 @@ class SpillingRoom(Room):
         if self._line.count:
             return FOREVER if self.busy else self.free_at
         return super().ready_at() if self._later else FOREVER
+
+
+def _all_new(records: Sequence[WaitingRecord]) -> bool:
+    return not any(record.attempt or record.retry_at is not None for record in records)
