@@ -1,4 +1,5 @@
-"""How many announcements a second the listener takes, sent as fast as a helper can: none may go uncounted."""
+"""How many announcements a second the listener takes, at a steady rate and as fast as a helper can send them:
+none may go uncounted."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from headway.squid.privacy import PrivacyRules
 from headway.squid.tally import Tally
 
 
-def _send(path: str, count: int) -> None:
+def _send(path: str, count: int, rate: float) -> None:
     announcer = helper.Announcer(path)
+    began = time.perf_counter()
     for begin in range(0, count, 10):  # as they come from a busy Squid: a few at a time
+        if rate:
+            time.sleep(max(0.0, began + begin / rate - time.perf_counter()))
         announcer.announce([b"GET http://a.test/%d" % number for number in range(begin, begin + 10)])
     while announcer.backlog:
         announcer.flush()
@@ -28,13 +32,14 @@ def _send(path: str, count: int) -> None:
     announcer.finish()
 
 
-async def measure(count: int) -> dict[str, float]:
+async def measure(count: int, rate: float = 0.0) -> dict[str, float]:
+    """At so many a second, or as fast as it goes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         intake = Intake(Scope(), PrivacyRules(), Tally())
         async with Listener(folder, [HelperSocket(folder / "s")], intake, WallClock()):
             sender = multiprocessing.get_context("spawn").Process(
-                target=_send, args=(str(folder / "s"), count)
+                target=_send, args=(str(folder / "s"), count, rate)
             )
             sender.start()
             while not intake.tally.announced:

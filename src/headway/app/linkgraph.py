@@ -26,7 +26,6 @@ class LinkGraph:
     def __init__(self, sums: RunSums, *, most_links: int = MOST_LINKS) -> None:
         self._sums = sums
         self._known = sums.seen_keys()
-        self._references = np.zeros(len(self._known), dtype=np.int64)
         self.is_whole = True
         keys: list[Any] = []
         depths: list[Any] = []
@@ -39,8 +38,6 @@ class LinkGraph:
             depths.append(part.depths)
             settled.append(part.settled_at)
             found = self._place(part.links)
-            counted = found[(found >= 0) & np.repeat(part.is_last, part.link_counts)]
-            self._references += np.bincount(counted, minlength=len(self._known))
             links += len(found)
             if links > most_links:
                 self.is_whole = False
@@ -53,6 +50,27 @@ class LinkGraph:
         self._settled_at = _joined(settled, np.float64)
         self._targets = _joined(targets, np.int32)
         self._counts = _joined(counts, np.int64)
+        self._references = self._count_references()
+
+    def _count_references(self) -> NDArray[np.int64]:
+        """Of a page that was fetched more than once, the links of its last version count."""
+        last_row = np.full(len(self._known) + 1, -1, dtype=np.int64)
+        last_row[self._own] = np.arange(len(self._own))
+        is_last = last_row[self._own] == np.arange(len(self._own))
+        if self.is_whole:
+            return self._counted(self._targets, np.repeat(is_last, self._counts))
+        references = np.zeros(len(self._known), dtype=np.int64)
+        row = 0
+        for part in self._sums.fetched():
+            known = is_last[row : row + len(part.keys)]
+            flags = np.zeros(len(part.keys), dtype=np.bool_)  # what came since we first read is left out
+            flags[: len(known)] = known
+            references += self._counted(self._place(part.links), np.repeat(flags, part.link_counts))
+            row += len(part.keys)
+        return references
+
+    def _counted(self, targets: NDArray[Any], is_kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(targets[is_kept & (targets >= 0)], minlength=len(self._known))
 
     def ranks(self, started_at: float) -> Ranks | None:
         """None when nothing was fetched, or the web is too large."""

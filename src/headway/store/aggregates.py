@@ -46,9 +46,7 @@ _COURSE = """
     FROM course WHERE site_id = ? ORDER BY at"""
 _SAMPLES = "SELECT at, wire_bytes, capacity_bytes_per_s, predicted_bytes_per_s FROM sample ORDER BY id"
 _PAGES = """
-    SELECT page.id, page.key, page.depth, page.settled_at, page.links, seen.page_id = page.id
-    FROM page LEFT JOIN seen ON seen.site_id = page.site_id AND seen.key = page.key
-    WHERE page.id > ? AND page.state = 'done' ORDER BY page.id LIMIT ?"""
+    SELECT id, key, depth, settled_at, links FROM page WHERE id > ? AND state = 'done' ORDER BY id LIMIT ?"""
 _KEYS = "SELECT site_id, key FROM seen WHERE (site_id, key) > (?, ?) ORDER BY site_id, key LIMIT ?"
 _URL = """
     SELECT site.site, coalesce(page.path, waiting.path)
@@ -95,8 +93,6 @@ class FetchedSlice(NamedTuple):
     settled_at: NDArray[np.float64]
     links: NDArray[np.int64]
     link_counts: NDArray[np.int64]
-    is_last: NDArray[np.bool_]
-    """Of the versions of a page that was fetched more than once."""
 
 
 class RunSums:
@@ -172,7 +168,6 @@ class RunSums:
                 np.array([row[3] for row in found], dtype=np.float64),
                 np.frombuffer(b"".join(blobs), dtype="<i8"),
                 np.array([len(blob) // 8 for blob in blobs], dtype=np.int64),
-                np.array([row[5] for row in found], dtype=np.bool_),
             )
 
     def url_of(self, key: int) -> str | None:
