@@ -186,8 +186,7 @@ class CollectRun:
             current = self._folder.current_archive_file
             self._folder.close()
             if coordinator is not None and self._uploader is not None and current is not None:
-                with suppress(StoreError):
-                    await asyncio.to_thread(self._upload)
+                await self._try_to_upload()
             if coordinator is not None:
                 # A thread that hangs on a dead line would keep us; its connection goes with the process.
                 asyncio.get_running_loop().run_in_executor(None, _close_quietly, coordinator)
@@ -195,10 +194,14 @@ class CollectRun:
     async def _upload_now_and_then(self) -> None:
         while self._uploader is not None:
             await asyncio.sleep(_UPLOAD_EVERY_S)
-            try:
-                await asyncio.to_thread(self._upload)
-            except StoreError as problem:
-                self._on_news(str(problem))
+            await self._try_to_upload()
+
+    async def _try_to_upload(self) -> None:
+        """What could not be sent stays, and is tried again, also by the next collector in this folder."""
+        try:
+            await asyncio.to_thread(self._upload)
+        except StoreError as problem:
+            self._on_news(str(problem))
 
     def _upload(self) -> None:
         if self._uploader is None:
