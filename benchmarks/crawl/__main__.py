@@ -47,6 +47,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
     parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into the README, whole run or not"
+    )
     parser.add_argument("--resume", type=Path, help="keep runs in this file, and go on from there")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after so long")
     options = parser.parse_args()
@@ -75,7 +78,7 @@ def main() -> None:
     console.print(_table(crawlers, runs))
     for line in said:
         console.print(line)
-    if options.only == ALL and options.copies == options.every == 1:
+    if options.write or (options.only == ALL and options.copies == options.every == 1):
         rows = list(_rows(crawlers, runs))
         readme.put(
             "figures", [*readme.table(("crawler", *HEADINGS), rows), "", *(f"- {line}" for line in said)]
