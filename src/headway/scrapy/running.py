@@ -114,7 +114,7 @@ class ScrapyRun:
             due_at[:] = [task.deadline_at for task in self._job.tasks(now)]
             store.commit([SaveTasks(self._job.tasks(now))], {})
             with_margin = self._course(self._problem(now, tasks, due_at, margin=_MARGIN))
-            if (with_margin.planned.end_s <= with_margin.problem.deadline_s).all():
+            if with_margin.planned.on_time:
                 return with_margin
             return self._course(self._problem(now, tasks, due_at))
 
