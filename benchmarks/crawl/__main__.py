@@ -34,7 +34,10 @@ from .measuring import Run, run_once
 QUICK = ("headway", "headway-2", "headway-exact", "wget2")
 ALL = "headway,headway-exact,headway-2,wget2,scrapy,scrapy-tuned,crawlee,httrack"
 AT_MOST_S = 180.0
-HEADINGS = ("pages", "pages/s", "x Scrapy", "x tuned", "whole s", "CPU s per 1,000 pages", "peak MB", "keeps")
+SPEEDS = ("pages/s", "x Scrapy", "x tuned")
+CPU = ("CPU s per 1,000 pages", "Scrapy's / it", "tuned / it")
+HEADINGS = ("pages", *SPEEDS, "whole s", *CPU, "peak MB", "keeps")
+PEERS = ("scrapy", "scrapy-tuned")
 
 
 def main() -> None:
@@ -78,12 +81,14 @@ def main() -> None:
     console.print(_table(crawlers, runs))
     for line in said:
         console.print(line)
-    if options.write or (options.only == ALL and options.copies == options.every == 1):
+    is_whole = options.only == ALL and options.copies == options.every == 1
+    if options.write or is_whole:
         rows = list(_rows(crawlers, runs))
         readme.put(
             "figures", [*readme.table(("crawler", *HEADINGS), rows), "", *(f"- {line}" for line in said)]
         )
-        readme.put("shares", shares.in_markdown(shares.sample(sites)))
+        if is_whole:
+            readme.put("shares", shares.in_markdown(shares.sample(sites)))
         console.print(f"written into {readme.README.name}")
 
 
@@ -139,17 +144,15 @@ def _rows(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[
     for name, run in sorted(median.items(), key=lambda item: -item[1].pages_per_s):
         speeds = [each.pages_per_s for each in runs[name]]
         spread = f" ({min(speeds):,.0f}-{max(speeds):,.0f})" if len(speeds) > 1 else ""
-        times = [
-            f"{run.pages_per_s / median[peer].pages_per_s:.1f}" if peer in median else ""
-            for peer in ("scrapy", "scrapy-tuned")
-        ]
+        peers = [median.get(peer) for peer in PEERS]
         yield [
             f"{crawlers[name].name} {crawlers[name].version}",
             f"{len(run.pages):,}",
             f"{run.pages_per_s:,.0f}{spread}",
-            *times,
+            *(f"{run.pages_per_s / peer.pages_per_s:.1f}" if peer else "" for peer in peers),
             f"{run.whole_s:.1f}",
-            f"{1000 * run.cpu_s / len(run.pages):.2f}" if run.pages else "",
+            f"{1000 * run.cpu_s_a_page:.2f}",
+            *(f"{peer.cpu_s_a_page / run.cpu_s_a_page:.1f}" if peer else "" for peer in peers),
             f"{run.peak_bytes / 1e6:.0f}",
             crawlers[name].keeps,
         ]
@@ -178,7 +181,7 @@ def _ahead(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable
         if name.startswith("headway") or not run.pages:
             continue
         faster = run.pages_per_s / ours.pages_per_s
-        leaner = ours.cpu_s / len(ours.pages) / (run.cpu_s / len(run.pages))
+        leaner = ours.cpu_s_a_page / run.cpu_s_a_page
         if faster > 1 or leaner > 1:
             needs = f"1/{leaner:.1f} of its CPU"
             yield f"{crawlers[name].name} is ahead: {faster:.1f} times headway's pages/s, {needs}"

@@ -31,6 +31,10 @@ class Run(NamedTuple):
     problem: str = ""
 
     @property
+    def cpu_s_a_page(self) -> float:
+        return self.cpu_s / max(1, len(self.pages))
+
+    @property
     def pages_per_s(self) -> float:
         return len(self.pages) / self.crawling_s if self.crawling_s else 0.0
 
