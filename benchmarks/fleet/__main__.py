@@ -55,7 +55,7 @@ def main() -> None:
         told = [tell(_rows(name)) for name, (_, tell) in PARTS.items()]
         README.write_text(head + MARK + "\n".join(told), encoding="utf-8")
         coordinated, processed = _rows("coordination"), _rows("processes")
-        if coordinated and processed:
+        if coordinated:
             sizing.write(sizing.Units.of(coordinated, processed))
 
 

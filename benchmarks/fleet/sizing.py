@@ -15,6 +15,7 @@ PAGE_BYTES, INTERVAL_S, FOUND_A_PAGE = 50_000, 15.0, 5.0
 CORES_EACH, CORE_HOUR_USD, GB_MONTH_USD = 8, 0.04, 0.02
 """Assumed of a cloud: cores of a machine, and list prices of a core and of storage."""
 DAY_S = 86_400.0
+_NOT_MEASURED = "not measured"
 _RATES = (100, 1000, 5000, 20_000)
 _MACHINES = (1, 10, 1000)
 
@@ -22,8 +23,8 @@ _MACHINES = (1, 10, 1000)
 class Units(msgspec.Struct, frozen=True):
     """What a page costs, as measured."""
 
-    cpu_ms: float
-    """Of a collector: fetch, parse, archive, log."""
+    cpu_ms: float | None
+    """Of a collector: fetch, parse, archive, log. None: not measured."""
     pages_per_core_s: float
     """Of the database."""
     beat_ms: float
@@ -35,7 +36,11 @@ class Units(msgspec.Struct, frozen=True):
     def of(cls, coordination: list[dict[str, Any]], processes: list[dict[str, Any]]) -> Units:
         worst = min(coordination, key=lambda row: row["pages_per_core_s"])
         sizes = {name: worst[name] for name in ("beat_ms", "seen_bytes", "waiting_bytes", "page_bytes")}
-        return cls(cpu_ms=processes[0]["cpu_ms"], pages_per_core_s=worst["pages_per_core_s"], **sizes)
+        return cls(
+            cpu_ms=processes[0]["cpu_ms"] if processes else None,
+            pages_per_core_s=worst["pages_per_core_s"],
+            **sizes,
+        )
 
 
 def write(units: Units) -> None:
@@ -50,7 +55,11 @@ def write(units: Units) -> None:
 
 def _units(units: Units) -> str:
     rows = [
-        ("a page for a collector: fetch, parse, archive, log", f"{units.cpu_ms:.2f} ms of CPU", "processes"),
+        (
+            "a page for a collector: fetch, parse, archive, log",
+            _NOT_MEASURED if units.cpu_ms is None else f"{units.cpu_ms:.2f} ms of CPU",
+            "processes",
+        ),
         (
             "a page for the database: lease, seen set, queue, result, sums, contents",
             f"{1000 / units.pages_per_core_s:.2f} ms of a core ({units.pages_per_core_s:,.0f} pages/s)",
@@ -68,7 +77,7 @@ def _sizes(units: Units) -> str:
     rows = [
         (
             f"{rate:,}",
-            f"{rate * units.cpu_ms / 1000:,.1f}",
+            _NOT_MEASURED if units.cpu_ms is None else f"{rate * units.cpu_ms / 1000:,.1f}",
             f"{rate / units.pages_per_core_s:,.2f}",
             f"{_in_bits(rate * PAGE_BYTES)}",
             f"{rate * INTERVAL_S:,.0f}",
@@ -81,6 +90,8 @@ def _sizes(units: Units) -> str:
 
 
 def _machines(units: Units) -> str:
+    if units.cpu_ms is None:
+        return f"{_NOT_MEASURED}\n"
     rows: list[tuple[str, ...]] = []
     rates = [count * CORES_EACH * 1000 / units.cpu_ms for count in _MACHINES]
     rows.append(("collector cores", *(f"{count * CORES_EACH:,}" for count in _MACHINES)))
