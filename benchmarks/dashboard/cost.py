@@ -1,7 +1,7 @@
 """A crawl of many sites on loopback addresses with a dashboard, at which somebody looks now and not then.
 
-Both are measured in one crawl, in turns of a few seconds that begin with one and with the other: whatever
-else the machine does, and whatever the crawl comes to, hits both alike.
+Both are measured in one crawl, in turns of a few seconds. A round is one, the other twice, and the first
+again, so that whatever else the machine does, and whatever the crawl comes to, hits both alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 _FIRST_PAGES = 2000
 """Begun is a crawl, and a dashboard, only after some pages."""
-_MOST_S = 60.0
+_MOST_S = 120.0
 
 
 class Turn(NamedTuple):
@@ -32,9 +32,10 @@ class Turn(NamedTuple):
     """What its dashboard took meanwhile."""
 
 
-class Pair(NamedTuple):
+class Round(NamedTuple):
     alone: Turn
     watched: Turn
+    """Each the mean of two."""
 
 
 class _Now(NamedTuple):
@@ -67,13 +68,13 @@ asyncio.run(main())
 """
 
 
-def measure_cost(folder: Path, sites: int, pairs: int, seconds: float) -> list[Pair]:
+def measure_cost(folder: Path, sites: int, rounds: int, seconds: float) -> list[Round]:
     folder.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         try:
-            return _crawl(folder, _job(folder, sites, port), pairs, seconds)
+            return _crawl(folder, _job(folder, sites, port), rounds, seconds)
         finally:
             server.terminate()
 
@@ -90,7 +91,7 @@ def _loopback(number: int) -> str:
     return f"127.{1 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
 
 
-def _crawl(folder: Path, job: Path, pairs: int, seconds: float) -> list[Pair]:
+def _crawl(folder: Path, job: Path, rounds: int, seconds: float) -> list[Round]:
     run = folder / "run"
     command = [sys.executable, "-m", "headway", "crawl", os.fspath(job), "-o", os.fspath(run), "--log-json"]
     command += ["--serve", "--serve-port", "0"]
@@ -99,16 +100,21 @@ def _crawl(folder: Path, job: Path, pairs: int, seconds: float) -> list[Pair]:
         watcher = _Watcher(process)
         try:
             _reach(run, process.pid, _FIRST_PAGES)
-            for number in range(pairs):
-                turns = {}
-                for is_watched in (False, True) if number % 2 else (True, False):
-                    turns[is_watched] = _turn(run, process.pid, watcher, seconds, is_watched=is_watched)
-                found.append(Pair(turns[False], turns[True]))
+            for number in range(rounds):
+                turns: dict[bool, list[Turn]] = {False: [], True: []}
+                outer = bool(number % 2)
+                for is_watched in (outer, not outer, not outer, outer):
+                    turns[is_watched].append(_turn(run, process.pid, watcher, seconds, is_watched=is_watched))
+                found.append(Round(_mean(turns[False]), _mean(turns[True])))
         finally:
             watcher.end()
             process.send_signal(signal.SIGINT)
             process.wait(60)
     return found
+
+
+def _mean(turns: list[Turn]) -> Turn:
+    return Turn(*(sum(column) / len(turns) for column in zip(*turns, strict=True)))
 
 
 def _turn(run: Path, pid: int, watcher: _Watcher, seconds: float, *, is_watched: bool) -> Turn:
