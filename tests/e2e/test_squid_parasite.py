@@ -254,7 +254,7 @@ def test_beside_a_running_crawl_that_crawl_fetches_what_is_announced_and_the_lis
             wait_for(lambda: any(path == "/a" for path, _ in site.asked))
             place = ("--listen", f"tail:{log}")
             with listening(run, squid.url, *place, "--refresh-after", "0 s") as ended:
-                wait_for(lambda: (run / "announced" / "listener.json").exists())
+                wait_for((run / "announced" / "listener.json").exists)
                 browse(squid.url, f"{site.url}/meanwhile", f"{site.url}/a")
                 wait_for(lambda: settled(run) >= 2)
                 assert crawl.poll() is None, "the crawl ended before there was anything to see"
