@@ -236,12 +236,10 @@ async def test_pages_are_visited_every_so_often_until_it_is_ended(tmp_path: Path
             await asyncio.sleep(0.01)
         run.drain()
         await asyncio.wait_for(crawling, 10)
-        assert [('If-None-Match: "v0"' in head) for head in web.heads_for("/tagged")[:4]] == [
-            False,
-            True,
-            True,
-            True,
-        ]
+        asked_for_changes = ['If-None-Match: "v0"' in head for head in web.heads_for("/tagged")[:4]]
+        # A visit after 50 ms may come before the first copy is on disk; then on, every one knows of it.
+        assert not asked_for_changes[0]
+        assert asked_for_changes[2:] == [True, True]
         # Taken up again it knows when each page is due.
         web.server.requests.clear()
         run = CrawlRun(job_of(web, every="100 ms", revisit=revisit), tmp_path)
