@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
 import ssl
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from headway.fetch.resolve import Address, ResolveError, Resolver, literal_addre
 from headway.fetch.settings import Limits, Timeouts
 from headway.fetch.target import Origin
 from headway.fetch.tls import client_context, explain
-from headway.fetch.wire import new_socket
+from headway.fetch.wire import drop_unsent_when_closed, new_socket
 from headway.model.outcome import Kind
 from headway.model.page import Site
 
@@ -174,7 +175,12 @@ class Dialer:
         return connection
 
     def _new_socket(self, address: Address, buffer_bytes: int | None) -> socket.socket:
-        return new_socket(address.family, buffer_bytes)
+        sock = new_socket(address.family, buffer_bytes)
+        if self._pacer.asks_until < math.inf:
+            # A lease: a request that arrives when a cut line is mended would be one too many by then, and who
+            # sent it may be dead.
+            drop_unsent_when_closed(sock)
+        return sock
 
     async def _tunnel(self, connection: Connection, proxy: Proxy) -> None:
         origin = connection.origin

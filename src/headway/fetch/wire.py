@@ -125,9 +125,6 @@ def new_socket(family: socket.AddressFamily, buffer_bytes: int | None) -> socket
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Let go of, it takes with it what was not sent: a request that arrived when a cut line is mended would be
-    # one too many, and who sent it may be dead.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
     if buffer_bytes is not None and buffer_bytes < UNSCALED_BUFFER_BYTES:
         set_buffer(sock, buffer_bytes)
         if _TCP_MAXSEG is not None and buffer_bytes < _LARGEST_PACKET_BYTES:
@@ -135,6 +132,11 @@ def new_socket(family: socket.AddressFamily, buffer_bytes: int | None) -> socket
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, _TCP_MAXSEG, SEGMENT_PAYLOAD_BYTES + 12)
     return sock
+
+
+def drop_unsent_when_closed(sock: socket.socket) -> None:
+    """Let go of, it takes with it what was not sent, and says so with a reset instead of a farewell."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
 
 
 def set_buffer(sock: socket.socket, buffer_bytes: int) -> None:
