@@ -114,7 +114,7 @@ def browse(proxy: str, *urls: str) -> None:
             problem.close()
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = 90.0) -> None:
     limit_at = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < limit_at, "it did not happen in time"
