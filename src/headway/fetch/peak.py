@@ -40,7 +40,7 @@ class PeakGuard:
         if 0.0 < bound_bytes_per_s < self._bound < math.inf:
             # What came under the bound of its time must not shut the link for a second now.
             self._arrived = [arrived * bound_bytes_per_s / self._bound for arrived in self._arrived]
-            self._arrived_bytes = sum(self._arrived)
+            self._arrived_bytes = sum(self._arrived, 0.0)
         self._bound = bound_bytes_per_s
         self._limit = (1 + self._tolerance) * bound_bytes_per_s
 
@@ -92,8 +92,10 @@ class PeakGuard:
         room = (self._bound if lump else self._limit - size_bytes) - late_bytes
         arrived, coming = self._arrived, self._coming
         slot = self._slot_of(arrives_at)
-        second = sum(arrived[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, self._slot + 1))
-        second += sum(coming[index % _SLOTS] for index in range(self._slot, slot + 1))
+        second = sum(
+            (arrived[index % _SLOTS] for index in range(slot - _WINDOW_SLOTS + 1, self._slot + 1)), 0.0
+        )
+        second += sum((coming[index % _SLOTS] for index in range(self._slot, slot + 1)), 0.0)
         while second <= room:
             if slot >= self._last:
                 return True
@@ -124,8 +126,8 @@ class PeakGuard:
                 self._late_bytes += self._coming[passed % _SLOTS]
                 self._coming[passed % _SLOTS] = 0.0
                 self._arrived[(passed - _WINDOW_SLOTS + 1) % _SLOTS] = 0.0
-        self._arrived_bytes = sum(self._arrived)
-        self._coming_bytes = sum(self._coming)
+        self._arrived_bytes = sum(self._arrived, 0.0)
+        self._coming_bytes = sum(self._coming, 0.0)
         self._slot = slot
         self._slot_ends_at = (slot + 1) * SLOT_S
         self._last = max(self._last, slot)

@@ -1,27 +1,23 @@
 """The two-level waiting room of castillo2004: a heap of sites, and for each site a heap of pages.
 
 A site stands in one of two heaps while it has pages and is not busy: `sleeping`, by the instant from
-which it may be asked, or `ready`, by the ordering's key. Entries are not moved when a site changes but
-voided by its version number and pushed anew. An ordering that learns from links is told of the pages that
-are done with, and may change the keys of those that wait; others pay nothing for that.
+which it may be asked, or `ready`, by the ordering's key. An ordering that learns from links is told of the
+pages that are done with, and may change the keys of those that wait; others pay nothing for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
 from headway.frontier.line import Waiting
+from headway.frontier.places import NOBODY, UNSURE, Order, Places
 from headway.frontier.room import Room
 from headway.frontier.shifting import ShiftingRoom
 from headway.frontier.spilling import SpillingRoom, pages_held_each, pages_loaded_each
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import WaitingRecord
-from headway.policy.ordering.base import Key, LearningOrdering, Ordering
+from headway.policy.ordering.base import LearningOrdering, Ordering
 from headway.units import FOREVER, Instant
-
-_Ready = tuple[Key, int, int, Room]
-"""A site's key, its first page's serial, its version and its room."""
 
 
 class Frontier:
@@ -33,9 +29,10 @@ class Frontier:
         self._lent: set[PageKey] = set()
         """Pages that a learning ordering waits to hear of."""
         self._rooms: dict[Site, Room] = {}
-        self._sleeping: list[tuple[Instant, int, int, Room, _Ready | None]] = []
-        """Each with its entry among the ready, unless pages come into line before the site wakes."""
-        self._ready: list[_Ready] = []
+        self._numbered: list[Room] = []
+        self._sleeping: Order = Places()
+        """Each with its key among the ready, unless pages come into line before the site wakes."""
+        self._ready: Order = Places()
         self._changed: list[Room] = []
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
@@ -47,6 +44,8 @@ class Frontier:
         room = self._rooms.get(site)
         if room is None:
             room = self._rooms[site] = self._new_room(site)
+            room.number = len(self._numbered)
+            self._numbered.append(room)
         return room
 
     def _new_room(self, site: Site) -> Room:
@@ -88,22 +87,13 @@ class Frontier:
     def next_site(self, now: Instant) -> Room | None:
         """The free site that the ordering wants next, with at least one page in line; it is not taken yet."""
         self._settle(now)
-        ready = self._ready
-        while ready:
-            _, _, version, room = ready[0]
-            if version == room.version:
-                return room
-            heappop(ready)
-        return None
+        number = self._ready.first()
+        return None if number == NOBODY else self._numbered[number]
 
     def next_sites(self, now: Instant, most: int) -> list[Room]:
         """The first few of the free sites, in the order in which `next_site` would name them."""
-        chosen: list[_Ready] = []
-        while len(chosen) < most and self.next_site(now) is not None:
-            chosen.append(heappop(self._ready))
-        for entry in chosen:
-            heappush(self._ready, entry)
-        return [entry[3] for entry in chosen]
+        self._settle(now)
+        return [self._numbered[number] for number in self._ready.first_few(most)]
 
     def take(self, room: Room) -> Waiting:
         """The next page of a site that `next_site` or `next_sites` named."""
@@ -184,26 +174,14 @@ class Frontier:
     def next_ready_at(self, now: Instant) -> Instant:
         """When a site that sleeps now may be asked; FOREVER when none does."""
         self._settle(now)
-        sleeping = self._sleeping
-        while sleeping:
-            at, _, version, room, _ = sleeping[0]
-            if version == room.version:
-                return at
-            heappop(sleeping)
-        return FOREVER
+        return Instant(min(self._sleeping.first_key(), FOREVER))
 
     def _settle(self, now: Instant) -> None:
         """Bring both heaps up to date: changed sites anew, and sleepers whose time has come."""
         if self._learning is not None and self.waiting and self._learning.is_due():
             self._reorder(self._learning)
-        while self._sleeping and self._sleeping[0][0] <= now:
-            _, _, version, room, ready = heappop(self._sleeping)
-            if version != room.version:
-                continue
-            if ready is None:
-                self._mark(room)
-            else:
-                heappush(self._ready, ready)
+        for number in self._sleeping.move_until(now, self._ready):
+            self._mark(self._numbered[number])
         if not self._changed:
             return
         changed, self._changed = self._changed, []
@@ -226,18 +204,18 @@ class Frontier:
 
     def _place(self, now: Instant, room: Room) -> None:
         room.is_changed = False
-        room.version = version = room.version + 1
-        at = room.ready_at()
-        if at >= FOREVER:
-            return
-        if at <= now:
+        number, at = room.number, room.ready_at()
+        if at > now:
+            self._ready.remove(number)
+        else:
+            self._sleeping.remove(number)
             room.admit_due(now)
-            heappush(self._ready, (self._ordering.site_key(room), room.first_serial, version, room))
-            if len(self._ready) > 4 * len(self._rooms) + 64:
-                self._ready = [entry for entry in self._ready if entry[2] == entry[3].version]
-                heapify(self._ready)
+            key = self._ordering.site_key(room)
+            self._ready.put(number, key, room.first_serial, key)
+            return
+        if at >= FOREVER:
+            self._sleeping.remove(number)
         else:
             # Nothing about a site changes while it sleeps, or else it is placed anew: its key holds.
-            serial = room.first_serial
-            ready = None if room.has_later else (self._ordering.site_key(room), serial, version, room)
-            heappush(self._sleeping, (at, serial, version, room, ready))
+            then = UNSURE if room.has_later else self._ordering.site_key(room)
+            self._sleeping.put(number, at, room.first_serial, then)

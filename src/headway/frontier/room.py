@@ -26,10 +26,10 @@ class Room:
         "busy",
         "free_at",
         "is_changed",
+        "number",
         "put_off",
         "rests",
         "site",
-        "version",
         "waiting",
     )
 
@@ -41,8 +41,8 @@ class Room:
         """Until `free_at`, whatever else comes in: no page can make the site ready any sooner."""
         self.is_changed = False
         """Its place among the sites has to be found anew."""
-        self.version = 0
-        """Counts changes of the site's place among the sites; older entries of the site heaps are void."""
+        self.number = 0
+        """By which the site is known where the sites stand in order."""
         self.waiting = 0
         self.put_off = 0
         """Of those waiting, pages fetched before whose next visit is not due yet."""
