@@ -60,7 +60,7 @@ class KnownPages:
         chosen = self._in_order[begin : min(begin + most, end)]
         records = [WaitingRecord(self.page(int(page))) for page in chosen]
         self.spent_s += time.process_time() - begun
-        return records, begin + most >= end
+        return records, bool(begin + most >= end)
 
 
 def main() -> None:
