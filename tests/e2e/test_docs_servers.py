@@ -20,7 +20,7 @@ from headway.testing.fleetweb import FleetWeb
 from headway.testing.postgres import TemporaryPostgres, find_postgres
 from headway.testing.squid import SquidProcess, find_squid, free_port, helper_command
 
-from docpages import DONE, INTERRUPTED, changed, followed, run, started
+from docpages import DONE, INTERRUPTED, changed, commands, followed, run, started
 
 HOST = "www.example.org"
 BOOK = b"""<h1>On <i>Crawling</i></h1><p class="price">12,50 EUR</p><img class="cover" src="/1.png">
@@ -107,7 +107,7 @@ def test_what_people_ask_squid_for_is_kept_fresh_as_the_page_says(tmp_path: Path
     port = free_port()
     with followed("docs/how-to/squid.md") as page, shop() as site_port:
         site = f"http://{HOST}:{site_port}/"
-        crawl, listen, print_config = page.take("sh").splitlines()
+        crawl, listen, print_config = commands(page.take("sh"))
         counts, helper, log = page.take("text"), page.take("squid"), page.take("squid")
         with SquidProcess(tmp_path / "squid", hosts=(HOST,)) as squid:
             (tmp_path / "job.toml").write_text(
@@ -182,7 +182,7 @@ def test_a_fleet_is_set_up_as_the_page_says(tmp_path: Path) -> None:
         followed("docs/how-to/fleet.md") as page,
     ):
         place = f"127.0.0.1:{server.port}"
-        install, crawl, collect, status = page.take("sh").splitlines()
+        install, crawl, collect, status = commands(page.take("sh"))
         beginning, once_more, granting = page.take("sql").partition("-- once for each crawl")
         assert once_more
 
@@ -222,7 +222,7 @@ def test_a_crawl_is_seen_as_the_page_says(tmp_path: Path) -> None:
     if shutil.which("curl") is None or shutil.which("jq") is None:
         pytest.skip("curl or jq is not installed")
     with FleetWeb(sites=2, pages=40) as web, followed("docs/how-to/dashboard.md") as page:
-        crawl, serve = page.take("sh").splitlines()
+        crawl, serve = commands(page.take("sh"))
         afterwards, asking, scraping = page.take("sh"), page.take("sh"), page.take("yaml")
         # Forty pages of a site at this interval do not end while we look at them.
         sites = "".join(f'[[site]]\nurl = "{seed}"\n' for seed in web.seeds)
