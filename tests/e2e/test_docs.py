@@ -1,90 +1,115 @@
-"""What the documentation shows works as shown: job files are read, programs and commands are run."""
+"""What the documentation shows works as shown: job files are read, programs and commands are run.
+
+Pages that need a server of some kind are followed in the other `test_docs_*.py`, and pywb's in
+`test_pywb_replay.py`.
+"""
 
 from __future__ import annotations
 
-import os
+import importlib.util
+import json
+import lzma
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
 
 from headway.cli.frame import headway as headway_command
-from headway.config.job import load_job
 from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+from docpages import (
+    DONE,
+    INTERRUPTED,
+    NOT_RUN,
+    PAGES,
+    ROOT,
+    blocks_of,
+    changed,
+    environment,
+    followed,
+    name_of,
+    prose_of,
+    run,
+    started,
+)
+
 STORIES = [
-    ROOT / "README.md",
-    ROOT / "docs/tutorial.md",
-    ROOT / "docs/how-to/write-a-policy.md",
-    ROOT / "docs/how-to/simulate.md",
-    ROOT / "docs/how-to/recrawl.md",
-    ROOT / "docs/reference/strategies.md",
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/write-a-policy.md",
+    "docs/how-to/simulate.md",
+    "docs/reference/job-file.md",
+    "docs/reference/strategies.md",
+    "examples/graphs/README.md",
 ]
 """Pages that are played from the top to the bottom, in a folder of their own."""
-BEGIN_WITH_A_CRAWL = {ROOT / "docs/how-to/recrawl.md"}
 SITE = re.compile(r"https?://(www\.)?example\.(org|net)/(?!bot)")
-BLOCK = re.compile(
-    r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```\n(?P<after>(?:<!--.*?-->)?)",
-    re.MULTILINE | re.DOTALL,
+HURRY = 'allow_private = true\ninterval = "10 ms"\n'
+"""What a crawl of loopback needs beside the page's own words: leave, and shorter waits."""
+HURRY_OPTIONS = "--allow-private --interval 10ms"
+
+
+# -- nothing is left out ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_followed_by_a_test_or_excused_with_a_reason(page: Path) -> None:
+    sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    in_tests = {name for text in sources for name in re.findall(r"followed\(\"([^\"]+)\"\)", text)}
+    left = [str(block) for block in blocks_of(page) if not block.is_excused]
+    assert not left or name_of(page) in {*STORIES, *in_tests}, f"no test follows {left}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_block_hides_in_an_indent_or_without_a_language(page: Path) -> None:
+    assert [str(block) for block in blocks_of(page) if not block.language] == []
+    plain = re.sub(r"^::: .*\n(?: {4}.*\n)*", "", prose_of(page), flags=re.MULTILINE)  # mkdocs' own
+    plain = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", "", plain, flags=re.DOTALL)  # what was measured
+    assert re.findall(r"^(?![-*\d ]).*\n\n+( {4}\S.*)$", plain, flags=re.MULTILINE) == []
+    assert "```" not in plain, "a fence that is not closed"
+
+
+@pytest.mark.parametrize("excused", NOT_RUN, ids=str)
+def test_no_excuse_outlives_its_block(excused: tuple[str, str]) -> None:
+    page, beginning = excused
+    assert any(block.text.startswith(beginning) for block in blocks_of(ROOT / page))
+
+
+def test_a_page_of_which_a_block_was_left_untouched_is_not_followed() -> None:
+    with pytest.raises(AssertionError, match=r"no test does anything with README\.md"), followed(STORIES[0]):
+        pass
+
+
+# -- what is named in passing -------------------------------------------------------------------------------
+
+
+def shown(program: str) -> Iterator[tuple[str, str]]:
+    """Page and command line of all that begin with this program, in fences and between the words."""
+    for page in PAGES:
+        shell = [block.text for block in blocks_of(page) if block.language == "sh"]
+        lines = [line.strip() for text in shell for line in text.replace("\\\n", " ").splitlines()]
+        spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`", prose_of(page))]
+        for line in (*lines, *spans):
+            if line.startswith(f"{program} "):
+                yield name_of(page), line
+
+
+def words_of(line: str) -> list[str]:
+    words = shlex.split(line, comments=True)[1:]
+    return words[: words.index("|")] if "|" in words else words
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for _, line in shown("headway")} | {"headway --help"}), ids=lambda line: line[:90]
 )
-EXIT_DONE, EXIT_LATE = 0, 3
-
-
-class Block(NamedTuple):
-    page: Path
-    language: str
-    title: str | None
-    text: str
-    is_run: bool
-
-    def __str__(self) -> str:
-        first = self.text.strip().splitlines()[0] if self.text.strip() else ""
-        return f"{self.page.relative_to(ROOT)}:{self.title or first[:40]}"
-
-
-def blocks_of(page: Path) -> list[Block]:
-    return [
-        Block(page, match["language"], match["title"], match["text"], "not run" not in match["after"])
-        for match in BLOCK.finditer(page.read_text())
-    ]
-
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-JOBS = [block for block in BLOCKS if block.language == "toml" and "[[site]]" in block.text]
-
-
-def commands(text: str) -> list[list[str]]:
-    """The headway commands of a shell block, continued lines put together."""
-    lines = text.replace("\\\n", " ").splitlines()
-    split = [shlex.split(line, comments=True) for line in lines if line.startswith("headway ")]
-    return [words[1 : words.index("|")] if "|" in words else words[1:] for words in split]
-
-
-SHOWN = [
-    pytest.param(words, id=f"{block.page.name}: headway {shlex.join(words)}"[:90])
-    for block in BLOCKS
-    if block.language in {"sh", "console", "bash"}
-    for words in commands(block.text)
-]
-
-
-@pytest.mark.parametrize("block", JOBS, ids=str)
-def test_every_job_file_shown_is_a_good_one(block: Block, tmp_path: Path) -> None:
-    path = tmp_path / "job.toml"
-    path.write_text(block.text)
-    assert load_job(path).sites
-
-
-@pytest.mark.parametrize("words", SHOWN)
-def test_every_command_shown_is_there_with_its_options(words: list[str]) -> None:
+def test_every_command_shown_is_there_with_its_options(line: str) -> None:
+    words = words_of(line)
     command: click.Command = headway_command
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(click.Context(command), words[0])
@@ -95,80 +120,191 @@ def test_every_command_shown_is_there_with_its_options(words: list[str]) -> None
     assert used <= known | {"--help", "-h", "--version"}
 
 
+@pytest.mark.parametrize("line", sorted({line for _, line in shown("make")}))
+def test_every_make_target_shown_is_there(line: str) -> None:
+    any_of_them = {"NAME=...": "NAME=crawl", "PAPER=NAME": "PAPER=zhu2020"}
+    words = [any_of_them.get(word, word) for word in words_of(line)]
+    done = subprocess.run(
+        ["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == DONE, done.stderr
+    modules = re.findall(r"-m ((?:benchmarks|experiments)\.\w+)", done.stdout)
+    assert all(importlib.util.find_spec(f"{module}.__main__") for module in modules)
+
+
+@pytest.mark.parametrize("line", sorted({line for _, line in shown("python -m")}), ids=lambda line: line[:90])
+def test_every_module_shown_can_be_run_and_has_the_options(line: str) -> None:
+    module, *words = words_of(line)[1:]
+    found = importlib.util.find_spec(module)
+    assert found is not None
+    if found.submodule_search_locations:
+        found = importlib.util.find_spec(f"{module}.__main__")
+    assert found is not None
+    assert found.origin is not None
+    code = "".join(path.read_text() for path in Path(found.origin).parent.glob("*.py"))
+    assert [
+        word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in code
+    ] == []
+
+
+def test_bash_completes_with_the_line_that_the_page_gives() -> None:
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    (line,) = re.findall(r"^\| bash, `~/.bashrc` \| `(.*)` \|$", page, re.MULTILINE)
+    assert "headway" in run(f"{line}\ncomplete -p headway", ROOT)
+
+
+# -- pages from top to bottom -------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     with ServedProcess(design_web(seed=3, scale=0.1, tempo=QUICK)) as served:
         yield served
 
 
-@pytest.mark.parametrize("page", STORIES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_can_be_followed_from_top_to_bottom(page: Path, served: Served, tmp_path: Path) -> None:
-    blocks = [block for block in blocks_of(page) if block.is_run]
-    assert blocks
+@pytest.mark.parametrize("name", STORIES)
+def test_a_page_can_be_followed_from_top_to_bottom(name: str, served: Served, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    if page in BEGIN_WITH_A_CRAWL:
-        crawl = [
-            "headway",
-            "crawl",
-            served.urls[0],
-            "--allow-private",
-            "--interval",
-            "10ms",
-            "-q",
-            "-o",
-            "run",
-        ]
-        run(crawl, tmp_path, blocks[0])
-    for block in blocks:
-        text = localised(block.text, served)
-        match block.language:
-            case "toml":
-                job = text.replace("[crawl]\n", '[crawl]\nallow_private = true\ninterval = "10 ms"\n', 1)
-                (tmp_path / (block.title or "job.toml")).write_text(job)
-            case "python" if block.title:
-                (tmp_path / block.title).write_text(text)
-            case "python":
-                text = text.replace(
-                    'out="run/"', 'out="run-from-python/"'
-                )  # the commands have used the other
-                program = text.replace("bandwidth=", 'allow_private=True, interval="10 ms", bandwidth=', 1)
-                assert run([sys.executable, "-c", program], tmp_path, block).count("http://127.0.0.1") > 3
-            case "sh" if "make " not in text:
-                script = re.sub(
-                    r"^(headway crawl http.*)$",
-                    r"\1 --allow-private --interval 10ms",
-                    text,
-                    flags=re.MULTILINE,
-                )
-                run(["bash", "-euc", script], tmp_path, block)
+    with followed(name) as page:
+        while page.left:
+            block = page.left.pop(0)
+            text = localised(block.text, served)
+            match block.language:
+                case "toml":
+                    path = tmp_path / (block.title or "job.toml")
+                    path.write_text(changed(text, {"[crawl]\n": f"[crawl]\n{HURRY}"}))
+                    run(f"headway plan {path.name}", tmp_path)
+                case "python" if block.title:
+                    (tmp_path / block.title).write_text(text)
+                case "python":
+                    ours = {
+                        'out="run/"': 'out="run-from-python/"',  # the commands have used the other
+                        "bandwidth=": 'allow_private=True, interval="10 ms", bandwidth=',
+                    }
+                    (tmp_path / "program.py").write_text(changed(text, ours))
+                    assert run("python program.py", tmp_path).count("http://127.0.0.1") > 3
+                case "sh" if "make " in text:
+                    run(re.sub("^make", "make --dry-run", text, flags=re.MULTILINE), ROOT)
+                case "sh":
+                    crawls = re.compile(r"^(headway crawl http.*)$", re.MULTILINE)
+                    run(crawls.sub(rf"\1 {HURRY_OPTIONS}", text.replace("\\\n", " ")), tmp_path)
+                case language:
+                    pytest.fail(f"{block}: nobody knows what to do with {language!r}")
 
 
-@pytest.mark.parametrize("timer", ["systemd", "cron"])
-def test_what_the_timers_start_is_a_crawl(timer: str, served: Served, tmp_path: Path) -> None:
-    page = ROOT / "docs/how-to/every-night.md"
-    (nightly,) = [block for block in blocks_of(ROOT / "docs/tutorial.md") if block.title == "nightly.toml"]
-    job = localised(nightly.text, served).replace(
-        "[crawl]\n", '[crawl]\nallow_private = true\ninterval = "10 ms"\nmax_pages = 5\n', 1
+def test_a_crawl_is_brought_up_to_date_as_the_page_says(served: Served, tmp_path: Path) -> None:
+    site = f'[[site]]\nurl = "{served.urls[0]}"\n'
+    with followed("docs/how-to/recrawl.md") as page:
+        run(f"headway crawl {served.urls[0]} {HURRY_OPTIONS} -q -o run", tmp_path)
+        before = visits(tmp_path / "run")
+        run(page.take("sh"), tmp_path)
+        assert visits(tmp_path / "run") > before
+        for name in ("every", "adapting"):
+            job = changed(page.take("toml"), {"[crawl]\n": f"[crawl]\n{HURRY}"})
+            (tmp_path / f"{name}.toml").write_text(f"{job}\n{site}")
+            with started(f"headway crawl {name}.toml -q -o {name}", tmp_path) as crawl:
+                crawl.until(lambda folder=tmp_path / name: visits(folder) >= before)
+                crawl.interrupted(INTERRUPTED)  # it does not end by itself
+
+
+def visits(folder: Path) -> int:
+    log = folder / "crawl.log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_what_the_timers_start_is_a_crawl(served: Served, tmp_path: Path) -> None:
+    (nightly,) = (each for each in blocks_of(ROOT / "docs/tutorial.md") if each.title == "nightly.toml")
+    job = changed(localised(nightly.text, served), {"[crawl]\n": f"[crawl]\n{HURRY}max_pages = 5\n"})
+    with followed("docs/how-to/every-night.md") as page:
+        service, timer, crontab = page.take("ini"), page.take("ini"), page.take("text")
+    (by_systemd,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", service, re.MULTILINE)
+    (by_cron,) = re.findall(r"^0 22 \* \* \*  (.*)$", crontab, re.MULTILINE)
+    commands = {
+        "systemd": changed(by_systemd, {"%%": "%", "/opt/headway/bin/": ""}),
+        "cron": changed(by_cron, {r"\%": "%", "/srv/crawl": "."}),
+    }
+    for name, command in commands.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "nightly.toml").write_text(job)
+        assert "headway ended with" not in run(f"/bin/sh -c {shlex.quote(command)}", folder)
+        (out,) = (folder / "runs").iterdir()
+        assert (out / "pages.jsonl").read_text()
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed, so the units were not verified")
+    (tmp_path / "headway.service").write_text(service)
+    (tmp_path / "headway.timer").write_text(timer)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "headway.service", tmp_path / "headway.timer"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    (tmp_path / "nightly.toml").write_text(job)
-    if timer == "systemd":
-        (command,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", page.read_text(), re.MULTILINE)
-        command = command.replace("%%", "%").replace("/opt/headway/bin/", "")
-    else:
-        (command,) = re.findall(r"^0 22 \* \* \*  (.*)$", page.read_text(), re.MULTILINE)
-        command = command.replace(r"\%", "%").replace("cd /srv/crawl", f"cd {shlex.quote(str(tmp_path))}")
-    run(["/bin/sh", "-c", command], tmp_path, nightly)
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert (folder / "pages.jsonl").read_text()
+    assert "headway." not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", [*PAGES, *(ROOT / "benchmarks").rglob("*.md")], ids=lambda path: path.name)
-def test_what_a_page_points_to_is_there(path: Path) -> None:
-    pointed = re.findall(
-        r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+def test_the_graph_of_the_reference_is_one_that_is_simulated(tmp_path: Path) -> None:
+    with followed("docs/reference/graph-files.md") as page:
+        for name in ("nodes.tsv", "adj.txt"):
+            (tmp_path / f"{name}.xz").write_bytes(lzma.compress(page.take("text").encode()))
+    result = json.loads(run("headway simulate . --strategy depth --json", tmp_path))
+    assert (result["pages"], result["failed"]) == (3, 0)
+
+
+# -- links --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_points_to_is_there(page: Path) -> None:
+    lost = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", prose_of(page)):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor[1:] not in anchors_of(path)):
+            lost.append(target + anchor)
+    assert lost == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_web_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env=environment(NO_MKDOCS_2_WARNING="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
-    inside = [target for target in pointed if "://" not in target and not target.startswith("mailto:")]
-    assert [target for target in inside if not (path.parent / target).exists()] == []
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path.parent.name: path.read_text() for path in (tmp_path / "site").rglob("index.html")}
+    assert "From nothing to a daily crawl" in pages["tutorial"]
+    assert "--bandwidth" in pages["commands"]
+    assert "<pre><code>headway crawl https://www.example.org/" in pages["commands"]
+    assert [name for name, text in pages.items() if "Sentinel" in text or "<td>``" in text] == []
+
+
+def test_pip_finds_everything_installed_that_the_pages_install() -> None:
+    named = {extra for page in PAGES for extra in re.findall(r"'(headway\[\w+\])'", page.read_text())}
+    assert named
+    done = subprocess.run(
+        ["pip", "install", "--no-index", "--dry-run", *sorted(named)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "does not provide the extra" not in done.stderr, done.stderr
+    assert "Would install" not in done.stdout, done.stdout
 
 
 def localised(text: str, served: Served) -> str:
@@ -181,13 +317,3 @@ def localised(text: str, served: Served) -> str:
     for name in sorted(ours):
         ours[name] = next(urls)
     return SITE.sub(lambda match: ours[match[0].replace("www.", "")], text)
-
-
-def run(command: list[str], folder: Path, block: Block) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, check=False, text=True, timeout=100
-    )
-    assert done.returncode in {EXIT_DONE, EXIT_LATE}, f"{block}\n{done.stdout}\n{done.stderr}"
-    return done.stdout

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -25,7 +24,8 @@ from headway.model.page import Page
 from headway.ports import Response
 from headway.store.runfolder import RunFolder
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "replay-with-pywb.md"
+from docpages import followed
+
 PYWB_PYTHON = os.environ.get("HEADWAY_PYWB_PYTHON", "")
 SITE = "http://www.example.org"
 NOW = 1_763_251_446.5
@@ -42,8 +42,8 @@ def replay_port(tmp_path_factory):
     root = tmp_path_factory.mktemp("pywb")
     _make_run(root / "run")
     port = _free_port()
-    (block,) = re.findall(r"^```sh\n(.*?)^```", HOW_TO.read_text(), re.MULTILINE | re.DOTALL)
-    _install, prepare, serve = block.splitlines()
+    with followed("docs/how-to/replay-with-pywb.md") as page:
+        _install, prepare, serve = page.take("sh").splitlines()
     subprocess.run(["/bin/sh", "-ec", prepare], cwd=root, check=True)
     serve = serve.replace("replay/bin/wayback", shlex.quote(str(Path(PYWB_PYTHON).with_name("wayback"))))
     with (root / "pywb.log").open("wb") as log:

@@ -13,7 +13,8 @@ import pytest
 from headway.cli.collect import collect_command
 from headway.cli.crawl import crawl_command
 
-FLEET = Path(__file__).parents[2] / "docs" / "how-to" / "fleet"
+ROOT = Path(__file__).parents[2]
+FLEET = ROOT / "docs" / "how-to" / "fleet"
 COMMANDS = {"collect": collect_command, "crawl": crawl_command}
 UNITS = sorted(FLEET.glob("*.service"))
 yaml = pytest.importorskip("yaml")
@@ -51,8 +52,9 @@ def test_a_manifest_with_a_slip_would_not_be_accepted(tmp_path):
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
 
 
-def test_compose_accepts_its_file():
-    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", FLEET / "compose.yaml"]
+@pytest.mark.parametrize("folder", [FLEET, ROOT], ids=["how-to", "root"])
+def test_compose_accepts_its_file(folder):
+    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", folder / "compose.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -21,7 +21,7 @@ from headway.squid import helper
 
 _CONFIGURATION = """\
 http_port 127.0.0.1:{port}
-http_access allow all
+{access}
 cache_mem 256 MB
 maximum_object_size_in_memory 4 MB
 pid_filename {folder}/squid.pid
@@ -77,13 +77,15 @@ def free_port() -> int:
 
 
 class SquidProcess:
-    """`more` are further lines of squid.conf; names in `hosts` are this machine."""
+    """`more` are further lines of squid.conf, `access` those that say who may use it; names in `hosts` are
+    this machine."""
 
     def __init__(
         self,
         folder: Path,
         *,
         more: str = "access_log none",
+        access: str = "http_access allow all",
         hosts: Sequence[str] = (),
         port: int | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class SquidProcess:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._more = more
+        self._access = access
         self._hosts = hosts
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -141,7 +144,9 @@ class SquidProcess:
         names = "".join(f"127.0.0.1 {host}\n" for host in ("localhost", *self._hosts))
         (self.folder / "hosts").write_text(names)
         user = f"cache_effective_user {_USER}" if is_root else ""
-        text = _CONFIGURATION.format(port=self.port, folder=self.folder, user=user, more=self._more)
+        text = _CONFIGURATION.format(
+            port=self.port, folder=self.folder, user=user, access=self._access, more=self._more
+        )
         (self.folder / "squid.conf").write_text(text)
         if is_root:
             # Squid gives up root by itself; from then on the folder is its user's, and it must get there.
