@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(addprefix src/,compiled.txt $(shell cat src/compiled.txt)) $(wildcard src/headway/*/*.c)
 
 .PHONY: demo test check bench reproduce reference docs dist lock clean help
 
@@ -18,8 +19,13 @@ help:
 	@echo "make dist                     wheel and source archive, in dist"
 	@echo "make lock                     write requirements.lock anew"
 
-$(INSTALLED): pyproject.toml requirements.lock scripts/make-venv hatch_build.py $(wildcard src/headway/*/*.c)
+$(VENV)/.packages: requirements.lock scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
+	@touch $@
+
+# Again whenever one of the compiled modules has changed: Python takes the compiled one, however old it is.
+$(INSTALLED): $(VENV)/.packages pyproject.toml hatch_build.py $(COMPILED)
+	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
 
 demo: $(INSTALLED)

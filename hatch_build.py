@@ -1,4 +1,4 @@
-"""Builds the compiled code when headway is installed, if there is a compiler; without one, Python does the same.
+"""Builds the compiled code when headway is installed, if there is a compiler; else Python does the same.
 
 Two kinds: the C files, and the modules that `src/compiled.txt` names, which mypyc translates as they are.
 `HEADWAY_PURE_PYTHON=1` leaves both out.

@@ -6,10 +6,12 @@ import importlib
 import itertools
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import headway
 from headway.testing.postgres import TemporaryPostgres, find_postgres
 
 settings.register_profile("headway", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -30,6 +32,22 @@ def _import_warcio_without_brotli() -> None:
 
 
 _import_warcio_without_brotli()
+
+SOURCES = Path(headway.__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """Python takes a compiled module however old it is: then tests would be of another source."""
+    old = [
+        source.relative_to(SOURCES)
+        for source in (SOURCES / "headway").rglob("*.py")
+        for built in source.parent.glob(f"{source.stem}.*.so")
+        if built.stat().st_mtime < source.stat().st_mtime
+    ]
+    if old:
+        names = ", ".join(map(str, old))
+        pytest.exit(f"compiled before the source was last changed: {names}; run `make test`", returncode=4)
+
 
 _numbers = itertools.count()
 

@@ -74,7 +74,7 @@ class PythonPlaces:
         return self._entries[0][0] if self._entries else math.inf
 
     def first_few(self, most: int) -> list[int]:
-        chosen = []
+        chosen: list[tuple[float, int, int, float]] = []
         while len(chosen) < most and self.first() != NOBODY:
             chosen.append(heappop(self._entries))
         for entry in chosen:
@@ -82,7 +82,7 @@ class PythonPlaces:
         return [number for _, _, number, _ in chosen]
 
     def move_until(self, key: float, other: Order) -> list[int]:
-        unsure = []
+        unsure: list[int] = []
         while self.first() != NOBODY and self._entries[0][0] <= key:
             _, serial, number, then = heappop(self._entries)
             del self._current[number]
