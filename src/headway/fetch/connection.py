@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `Dialer`; `exchange` one request after another until `reusable` is false."""
+    """Made by `Dialer`; `begin` and `send` one request after another until `reusable` is false."""
 
     def __init__(
         self, origin: Origin, peer: str, meter: Meter, timeouts: Timeouts, scratch: memoryview
@@ -41,7 +41,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._turn: asyncio.Future[None] | None = None
-        """Done when the request may be sent."""
+        """Done when the request may be sent; the beginning of its answer must be granted before."""
+        self._asked_at = 0.0
         self._lost = False
         self._cancelled_because = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -91,29 +92,33 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- what the fetcher asks for
 
-    async def start_tls(self, context: ssl.SSLContext) -> None:
-        """Agree on keys; raises ssl.SSLError, or ConnectionError when the server goes away."""
+    def begin_tls(self, context: ssl.SSLContext) -> asyncio.Future[None]:
+        """Done when there are keys; fails with ssl.SSLError, or ConnectionError when the server goes away."""
         self._tls = TlsLayer(context, self.origin.server_name)
         self._meter.secure = True
-        self._waiter = self._loop.create_future()
+        self._waiter = waiter = self._loop.create_future()
         self._go_on_shaking()
-        await self._waiter
+        return waiter
+
+    def end_handshake(self) -> None:
         self._settle()
 
-    async def tunnel(self, head: bytes, reader: ResponseReader) -> None:
-        """Ask a proxy to connect us through; the reader then holds its answer."""
-        await self.exchange(head, reader, self._loop.time())
-
-    async def exchange(self, head: bytes, reader: ResponseReader, started_at: float) -> bool:
-        """Send a request and feed the reader until it has finished. Never raises but for cancellation.
-
-        False when the connection was lost before the request could be sent.
-        """
-        now = self._loop.time()
+    def begin(self) -> asyncio.Future[None] | None:
+        """Ask for the beginning of an answer. Done when the request may be sent; None when it may at once."""
+        self._asked_at = now = self._loop.time()
         self.waited_s = 0.0
+        self._turn = None
         first_bytes = self._meter.begin(now)
         if first_bytes and not self._meter.ask(now, first_bytes, self._set_off):
-            now = await self._wait_for_grant(now)
+            self._turn = self._loop.create_future()
+        return self._turn
+
+    def send(self, head: bytes, reader: ResponseReader, started_at: float) -> asyncio.Future[None] | None:
+        """After `begin`: done when the reader has finished, None when the request could not be sent."""
+        now = self._asked_at
+        if self._turn is not None:
+            now = self._loop.time()
+            self.waited_s = now - self._asked_at
         self._reader = reader
         self._last_arrival_at = now
         self._started_at = started_at + self.waited_s
@@ -123,14 +128,14 @@ class Connection(asyncio.BufferedProtocol):
             reader.fail(Kind.CANCELLED, "the time to ask for it was over")
             self._reader = None
             self.abort()
-            return False
+            return None
         if self._lost or self._transport is None:
             if self._cancelled_because:
                 reader.fail(Kind.CANCELLED, self._cancelled_because)
             else:
                 reader.fail(Kind.RESET, "the connection was closed")
             self._reader = None
-            return False
+            return None
         self._waiter = waiter = self._loop.create_future()
         if self._tls is None:
             self._transport.write(head)
@@ -139,12 +144,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(self._tls.to_send())
         if self._timer is None:
             self._watch()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        return True
+        return waiter
 
     def abort(self) -> None:
         """Let go at once; what was under way has ended by then or is given up."""
@@ -274,18 +274,6 @@ class Connection(asyncio.BufferedProtocol):
         self._held_since = None
         self._set_off()  # a connection that is lost while its request waits has nothing to wait for
         self._wire_bytes += self._meter.settle(self._loop.time())
-
-    async def _wait_for_grant(self, asked_at: float) -> float:
-        """Wait until the beginning of the answer may arrive: the request brings it about."""
-        self._turn = self._loop.create_future()
-        try:
-            await self._turn
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        now = self._loop.time()
-        self.waited_s = now - asked_at
-        return now
 
     def _set_off(self) -> None:
         if self._turn is not None and not self._turn.done():

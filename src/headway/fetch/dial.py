@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headway.fetch.connection import Connection
+from headway.fetch.exchange import exchange, start_tls
 from headway.fetch.guard import why_forbidden
 from headway.fetch.meter import Meter
 from headway.fetch.pacer import Pacer
@@ -95,7 +96,7 @@ class Dialer:
                 if origin.secure:
                     if proxy is not None:
                         await self._tunnel(connection, proxy)
-                    await connection.start_tls(self._tls_context())
+                    await start_tls(connection, self._tls_context())
                 return connection
         except TimeoutError as error:
             _give_up(connection)
@@ -186,7 +187,8 @@ class Dialer:
         origin = connection.origin
         authority = f"{origin.host}:{origin.port}"
         reader = ResponseReader(self._limits, head_only=True)
-        await connection.tunnel(proxy.connect_head(authority, self._user_agent), reader)
+        head = proxy.connect_head(authority, self._user_agent)
+        await exchange(connection, head, reader, asyncio.get_running_loop().time())
         status = reader.reply.status if reader.reply is not None else 0
         if not 200 <= status < 300:
             what = f"answered {status}" if status else reader.detail

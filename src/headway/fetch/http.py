@@ -10,6 +10,7 @@ from pathlib import Path
 from headway.fetch.connection import Connection
 from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
+from headway.fetch.exchange import exchange
 from headway.fetch.head import HeadError, RequestHeads
 from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
@@ -161,7 +162,7 @@ class HttpFetcher:
                 except DialError as error:
                     return _failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
-            sent = await connection.exchange(attempt.head, reader, attempt.started_at)
+            sent = await exchange(connection, attempt.head, reader, attempt.started_at)
             if connection.waited_s:
                 attempt.waited(connection.waited_s)
             attempt.wire_bytes += connection.wire_bytes()

@@ -176,17 +176,15 @@ class Pacer:
         self._arm(now)
         return wish
 
-    async def wait(self, site: Site, wire_bytes: float) -> None:
-        """Until the bytes may arrive; a cancelled wait gives them back."""
-        waiter = asyncio.get_running_loop().create_future()
+    def wait(self, site: Site, wire_bytes: float) -> asyncio.Future[None]:
+        """Done when the bytes may arrive; a cancelled wait gives them back."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wish = self.ask(site, wire_bytes, lambda: None if waiter.done() else waiter.set_result(None))
         if wish is None:
-            return
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self.withdraw(wish)
-            raise
+            waiter.set_result(None)
+        else:
+            waiter.add_done_callback(lambda done: self.withdraw(wish) if done.cancelled() else None)
+        return waiter
 
     def withdraw(self, wish: Ask[Site]) -> None:
         self._callbacks.pop(wish, None)

@@ -14,6 +14,7 @@ from functools import partial
 
 from headway.fetch.connection import Connection
 from headway.fetch.dial import Dialer, DialError
+from headway.fetch.exchange import exchange
 from headway.fetch.head import HeadError
 from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
@@ -101,7 +102,7 @@ class SpiderFetcher:
                     lasted_s = loop.time() - started_at
                     return Answered(error.kind, error.detail, reader, duration_s=lasted_s, peer=error.peer)
             leave.talk = connection
-            is_sent = await connection.exchange(request, reader, started_at)
+            is_sent = await exchange(connection, request, reader, started_at)
             wire_bytes += connection.wire_bytes()
             is_stale = may_be_stale or (is_used and not is_sent)
             if (
