@@ -94,6 +94,14 @@ class Original(msgspec.Struct, frozen=True):
     captured_at: Instant
 
 
+class Part(msgspec.Struct, frozen=True):
+    """Of the pages of each site that wait: so many of the first that are due by an instant, and all that are
+    not due by then."""
+
+    each: int
+    due_by: Instant
+
+
 class Archive(Protocol):
     """Where captures are kept. Nothing counts as kept before `flush`, and `Store.commit` after that."""
 

@@ -9,16 +9,17 @@ from multiprocessing import Pipe
 import pytest
 
 from headway.fleet.chair import Chair
-from headway.fleet.coordinator import LeaseOver, Parcel, Report
+from headway.fleet.coordinator import ALL, LeaseOver, Parcel, Portion, Report
 from headway.fleet.desk import Desk
 from headway.fleet.leader import Leader
 from headway.fleet.office import Office
 from headway.fleet.pipe import PipeCoordinator
 from headway.fleet.postgres import PostgresCoordinator
-from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
+from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite
+from headway.model.outcome import Capture, Kind, Outcome, Sighting
+from headway.model.page import AGAIN, Page
 from headway.policy.allocation.allocator import Allocator
+from headway.policy.freshness import add_visit
 from headway.policy.timetable import Timetable
 from headway.store.postgres.address import Address
 from headway.store.postgres.store import PostgresStore
@@ -26,6 +27,7 @@ from headway.store.sqlite import SqliteStore
 
 SITES = [f"http://s{number}.example" for number in range(4)]
 BOUND = 1000.0
+HISTORY = add_visit(b"", 3600.0, is_changed=True)
 
 
 def page(site, number=0):
@@ -138,9 +140,9 @@ def arena(request, postgres_store, tmp_path):
     arena.close()
 
 
-def joined(arena):
+def joined(arena, portion=ALL):
     member = arena.member()
-    member.join()
+    member.join(portion)
     return member
 
 
@@ -281,3 +283,118 @@ def test_it_is_over_when_nothing_waits_anywhere(arena):
     member.commit(1, Parcel([settled(page(site)) for site in range(4)]))
     arena.round()
     assert member.beat(Report()).is_over
+
+
+# -- a part of what waits ---------------------------------------------------------------------------------
+
+FEW = Portion(most_waiting=40)
+EACH = 10
+"""Of four sites, as many as there are."""
+
+
+def test_a_site_comes_with_its_first_pages_and_the_number_of_the_others(arena):
+    arena.add(*(page(0, number) for number in range(1, 50)))
+    member = joined(arena, FEW)
+    arena.round()
+    snapshot = member.beat(Report()).taken.snapshot
+    mine = [record.page for record in snapshot.waiting if record.page.site == SITES[0]]
+    assert mine == [page(0, number) for number in range(EACH)]
+    assert snapshot.unloaded == {SITES[0]: 40}
+    assert len(snapshot.seen) == 53, "what is known is known, wherever it waits"
+
+
+def test_more_pages_come_when_they_are_asked_for_without_those_that_were_committed_as_done(arena):
+    arena.add(*(page(0, number) for number in range(1, 50)))
+    member = joined(arena, FEW)
+    take(arena, member)
+    member.commit(1, Parcel([settled(page(0, number)) for number in range(5)]))
+    more = member.first_waiting(SITES[0], 20)
+    assert [record.page for record in more] == [page(0, number) for number in range(5, 25)]
+    assert len(member.first_waiting(SITES[0], 100)) == 45
+
+
+def test_pages_whose_time_has_not_come_are_all_given_with_their_site_and_never_as_more(arena):
+    tomorrow = time.time() + 86400
+    member = joined(arena)
+    take(arena, member)
+    pages = [page(0, number) for number in range(30)]
+    member.commit(
+        1, Parcel([SaveFound(tuple(pages)), *map(settled, pages), SaveAgain(tuple(pages), tomorrow)])
+    )
+    member.leave()
+    other = joined(arena, FEW)
+    arena.round()
+    snapshot = other.beat(Report()).taken.snapshot
+    put_off = [record for record in snapshot.waiting if record.page.site == SITES[0]]
+    assert {record.page.key for record in put_off} == {each.key for each in pages}
+    assert {(record.attempt, record.retry_at) for record in put_off} == {(AGAIN, tomorrow)}
+    assert snapshot.unloaded == {}
+    assert not other.first_waiting(SITES[0], 100)
+
+
+def test_a_visit_that_was_put_off_is_given_as_more_once_it_is_due(arena):
+    member = joined(arena, FEW)
+    take(arena, member)
+    member.commit(1, Parcel([settled(page(0)), SaveAgain((page(0),), time.time() - 1.0)]))
+    assert [(each.page, each.attempt) for each in member.first_waiting(SITES[0], 9)] == [(page(0), AGAIN)]
+
+
+# -- visits after the first -------------------------------------------------------------------------------
+
+
+def visited(each, history=b"", at=None):
+    """A page with what its next visit needs."""
+    sighting = Sighting('"v1"', "Mon, 01 Jan 2024 00:00:00 GMT", history)
+    outcome = Outcome(Kind.FETCHED, 200, 10, 0.1, "text/html", 5, "sha256:a")
+    return SaveSettled(each, outcome, PageState.DONE, 0, at or time.time(), sighting=sighting)
+
+
+def test_a_page_that_settles_and_is_to_be_visited_again_waits(arena):
+    member = joined(arena)
+    take(arena, member)
+    again = SaveAgain((page(0),), time.time() + 60)
+    member.commit(1, Parcel([settled(page(1)), settled(page(0)), again, settled(page(2))]))
+    assert arena.waiting() == {page(0).key, page(3).key}
+    member.commit(2, Parcel([settled(page(0))]))
+    assert arena.waiting() == {page(3).key}
+
+
+def test_what_a_visit_left_for_the_next_one_is_found_by_whoever_makes_it(arena):
+    first = joined(arena)
+    take(arena, first)
+    first.commit(1, Parcel([visited(page(0), HISTORY)]))
+    first.leave()
+    second = joined(arena)
+    take(arena, second)
+    copies = second.find_copies([page(0), page(1), page(0, 7)])
+    assert set(copies) == {(SITES[0], page(0).key), (SITES[1], page(1).key)}
+    copy = copies[SITES[0], page(0).key]
+    assert (copy.state, copy.digest, copy.is_waiting) == (PageState.DONE, "sha256:a", False)
+    assert copy.sighting == Sighting('"v1"', "Mon, 01 Jan 2024 00:00:00 GMT", HISTORY)
+    assert copies[SITES[1], page(1).key].is_waiting
+
+
+def test_how_pages_have_changed_is_told_of_the_sites_taken_to_who_wants_to_know(arena):
+    first = joined(arena)
+    take(arena, first)
+    again = SaveAgain((page(1),), time.time() + 60)
+    first.commit(1, Parcel([visited(page(0), HISTORY), visited(page(1)), again, settled(page(2))]))
+    first.leave()
+    arena.add(page(0, 1), page(2, 1))
+    careless, curious = joined(arena), joined(arena, Portion(histories=True))
+    arena.round()
+    assert not careless.beat(Report()).taken.histories
+    taken = curious.beat(Report()).taken
+    told = list(taken.histories)
+    assert {site for site, _ in told} <= taken.sites
+    careless.leave()
+    arena.round()
+    told += curious.beat(Report()).taken.histories
+    assert sorted(told) == [(SITES[0], HISTORY), (SITES[1], b"")]
+
+
+def test_everybody_is_told_how_many_work_on_the_crawl(arena):
+    first, second = joined(arena), joined(arena)
+    assert first.beat(Report()).collectors == second.beat(Report()).collectors == 2
+    second.leave()
+    assert first.beat(Report()).collectors == 1

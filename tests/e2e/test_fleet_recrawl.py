@@ -1,9 +1,11 @@
-"""A crawl on a server is begun once more, and contents that another collector has are not kept twice."""
+"""A crawl on a server is begun once more, or goes on visiting; what one collector has, none keeps twice."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,44 @@ def web():
 
 def options(web, store):
     return [*web.seeds, "--allow-private", "--interval", "0.02s", "--store", store]
+
+
+def start(*args):
+    return subprocess.Popen([HEADWAY, *args, "-q"], stderr=subprocess.PIPE)
+
+
+def until_visited(web, times, since=0):
+    end = time.monotonic() + 60
+    while not all(len(visits) >= times for visits in web.visits(since).values()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("adapt", ["false", "true"], ids=["fixed", "adaptive"])
+def test_pages_are_visited_every_so_often_whoever_holds_their_site(postgres_store, tmp_path, adapt):
+    job = tmp_path / "job.toml"
+    with FleetWeb(sites=4, pages=5, has_tags=True) as web:
+        sites = "".join(f'[[site]]\nurl = "{seed}"\n' for seed in web.seeds)
+        job.write_text(
+            '[crawl]\nallow_private = true\ninterval = "0.05 s"\nevery = "1 s"\n'
+            f'[crawl.revisit]\nadapt = {adapt}\nshortest = "1 s"\nlongest = "2 s"\n{sites}'
+        )
+        first = start("crawl", job, "--store", postgres_store, "-o", tmp_path / "one")
+        until_visited(web, 1)
+        second = start("collect", "--store", postgres_store, "-o", tmp_path / "two", "--lease", "2 s")
+        until_visited(web, 3)
+        second.kill()
+        second.communicate()
+        killed = len(web.asked)
+        until_visited(web, 3, since=killed)
+        first.send_signal(signal.SIGTERM)
+        _, said = first.communicate(timeout=30)
+        assert first.returncode == 11, said.decode()
+        assert all(visits[-1].is_conditional for visits in web.visits(killed).values())
+        assert web.judge(0.05).too_soon == 0
+    assert (tmp_path / "two" / "pages.jsonl").stat().st_size > 0, "both had a part in it"
+    with PostgresReader(postgres_store) as reader:
+        assert (reader.totals().done, reader.totals().waiting) == (20, 20)
 
 
 def test_every_page_is_visited_once_more(web, postgres_store, tmp_path):

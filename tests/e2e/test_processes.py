@@ -147,6 +147,67 @@ def test_a_quota_is_not_exceeded_by_all_processes_together(tmp_path):
     assert sent < 2_000_000
 
 
+def every_second(web, job):
+    sites = "".join(f'[[site]]\nurl = "{seed}"\n' for seed in web.seeds)
+    job.write_text(f'[crawl]\nallow_private = true\ninterval = "{INTERVAL_S} s"\nevery = "1 s"\n{sites}')
+    return job
+
+
+def until_visited(web, times, since=0):
+    until(lambda: all(len(visits) >= times for visits in web.visits(since).values()), 60.0)
+
+
+def test_pages_are_visited_every_so_often_by_several_whatever_becomes_of_one(tmp_path):
+    run = tmp_path / "run"
+    with FleetWeb(sites=4, pages=5, has_tags=True) as web:
+        command = [HEADWAY, "crawl", every_second(web, tmp_path / "job.toml"), "-o", run, "-q"]
+        process = subprocess.Popen(
+            [*command, "--processes", "2"], stderr=subprocess.PIPE, start_new_session=True
+        )
+        until_visited(web, 2)
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        killed = len(web.asked)
+        until_visited(web, 3, since=killed)
+        os.killpg(process.pid, signal.SIGINT)
+        finish(process, expected=11)
+        assert all(visits[-1].is_conditional for visits in web.visits(killed).values())
+        assert web.judge(INTERVAL_S).too_soon == 0
+        # Whoever goes on knows when each page is due, and what there is of it.
+        before = len(web.asked)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+        until_visited(web, 1, since=before)
+        os.killpg(process.pid, signal.SIGINT)
+        finish(process, expected=11)
+        assert all(visits[0].is_conditional for visits in web.visits(before).values())
+    with RunReader(run) as reader:
+        assert (reader.totals().done, reader.totals().waiting) == (20, 20)
+
+
+def test_every_page_is_visited_once_more_by_several(tmp_path):
+    run = tmp_path / "run"
+    with FleetWeb(sites=6, pages=10, has_tags=True) as web:
+        finish(start(web, run))
+        first = len(web.asked)
+        command = [HEADWAY, "crawl", "--again", run, "--processes", "2", "-q"]
+        finish(subprocess.Popen(command, stderr=subprocess.PIPE))
+        visits = web.visits(first)
+        assert all(len(each) == 1 and each[0].is_conditional for each in visits.values())
+        assert web.judge(INTERVAL_S).too_soon == 0
+    with RunReader(run) as reader:
+        kinds = [page.record_type for page in reader.captures()]
+        assert (reader.totals().done, reader.totals().waiting) == (60, 0)
+    assert (kinds.count("response"), kinds.count("revisit")) == (60, 60)
+    assert len(list((run / "archive").iterdir())) == 4, "two workers, twice"
+
+
+def test_a_crawl_on_a_server_is_not_for_several_processes_of_one_machine(tmp_path):
+    for where in (["http://127.0.0.1:1/", "--store", "postgresql:///x#y"], ["--again", "postgresql:///x#y"]):
+        command = [HEADWAY, "crawl", *where, "--processes", "2", "-o", tmp_path / "run"]
+        done = subprocess.run(command, capture_output=True, check=False)
+        assert done.returncode == 2
+        assert b"headway collect" in done.stderr
+
+
 @pytest.mark.parametrize("count", ["0", "two"])
 def test_a_senseless_number_of_processes_is_refused(count, tmp_path):
     command = [HEADWAY, "crawl", "http://127.0.0.1:1/", "--processes", count, "-o", tmp_path / "run"]

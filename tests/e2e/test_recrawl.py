@@ -1,4 +1,7 @@
-"""A crawl begun once more asks only for what has changed; sitemaps and feeds lead where no link does."""
+"""A crawl begun once more asks only for what has changed; sitemaps and feeds lead where no link does.
+
+What is said of visiting again holds for one process and for several.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from warcio.archiveiterator import ArchiveIterator
 from headway.app.again import begin_again
 from headway.app.clock import WallClock
 from headway.app.crawling import CrawlRun
+from headway.app.processes import ProcessRun
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
 from headway.store.reader import RunReader
@@ -93,16 +97,23 @@ def job_of(web: Web, **crawl: Any) -> Any:
     return build_job(convert(tables, source), source)
 
 
-async def crawl(web: Web, folder: Path, **settings: Any) -> CrawlRun:
-    run = CrawlRun(job_of(web, **settings), folder)
-    await asyncio.wait_for(run.run(), 30)
-    return run
+several = pytest.mark.parametrize("processes", [1, 2])
 
 
-async def again(web: Web, folder: Path, older_than: str | None = None, **settings: Any) -> int | None:
+def run_of(job: Any, folder: Path, processes: int = 1) -> CrawlRun | ProcessRun:
+    return CrawlRun(job, folder) if processes == 1 else ProcessRun(job, folder, processes)
+
+
+async def crawl(web: Web, folder: Path, processes: int = 1, **settings: Any) -> None:
+    await asyncio.wait_for(run_of(job_of(web, **settings), folder, processes).run(), 30)
+
+
+async def again(
+    web: Web, folder: Path, older_than: str | None = None, processes: int = 1, **settings: Any
+) -> int | None:
     web.server.requests.clear()
     count = begin_again(folder, WallClock().now(), older_than)
-    await crawl(web, folder, **settings)
+    await crawl(web, folder, processes, **settings)
     return count
 
 
@@ -135,13 +146,14 @@ async def test_sitemaps_and_feeds_lead_to_pages_that_no_link_leads_to(tmp_path: 
         assert set(fetched(tmp_path / "without")) == {"", "tagged", "gone"}
 
 
-async def test_again_asks_only_for_what_has_changed(tmp_path: Path) -> None:
+@several
+async def test_again_asks_only_for_what_has_changed(tmp_path: Path, processes: int) -> None:
     web = Web()
     async with web.server:
-        await crawl(web, tmp_path)
+        await crawl(web, tmp_path, processes)
         before = len(records(tmp_path))
         web.versions["/tagged"] = 1
-        assert await again(web, tmp_path) == 9
+        assert await again(web, tmp_path, processes=processes) == 9
         assert 'If-None-Match: "v0"' in web.heads_for("/tagged")[0]
         assert "If-Modified-Since: Mon, 01 Jan 2024 00:00:00 GMT" in web.heads_for("/dated")[0]
         assert "If-" not in web.heads_for("/plain")[0]
@@ -150,36 +162,40 @@ async def test_again_asks_only_for_what_has_changed(tmp_path: Path) -> None:
         assert new["/dated"] == ("revisit", "server-not-modified")
         assert new["/plain"] == ("revisit", "identical-payload-digest")
         assert "/sitemap.xml" not in new
-        await again(web, tmp_path)
+        await again(web, tmp_path, processes=processes)
         assert 'If-None-Match: "v1"' in web.heads_for("/tagged")[0]
         assert "If-Modified-Since" in web.heads_for("/dated")[0], "a 304 keeps the validators that there were"
 
 
-async def test_a_page_counts_once_however_often_it_is_fetched(tmp_path: Path) -> None:
+@several
+async def test_a_page_counts_once_however_often_it_is_fetched(tmp_path: Path, processes: int) -> None:
     web = Web()
     async with web.server:
-        await crawl(web, tmp_path)
+        await crawl(web, tmp_path, processes)
         with RunReader(tmp_path) as reader:
             first = reader.totals()
         for _ in range(2):
-            await again(web, tmp_path)
+            await again(web, tmp_path, processes=processes)
         with RunReader(tmp_path) as reader:
             later = reader.totals()
     assert (first.done, first.failed, first.excluded) == (later.done, later.failed, later.excluded)
     assert later.waiting == 0
 
 
-async def test_a_page_that_has_gone_counts_as_failed_and_one_that_came_back_as_done(tmp_path: Path) -> None:
+@several
+async def test_a_page_that_has_gone_counts_as_failed_and_one_that_came_back_as_done(
+    tmp_path: Path, processes: int
+) -> None:
     web = Web()
     async with web.server:
-        await crawl(web, tmp_path)
+        await crawl(web, tmp_path, processes)
         there = web.paths["/gone"]
         web.paths["/gone"] = page(b"no", status="404 Not Found")
-        await again(web, tmp_path)
+        await again(web, tmp_path, processes=processes)
         with RunReader(tmp_path) as reader:
             assert reader.totals().failed == 1
         web.paths["/gone"] = there
-        await again(web, tmp_path)
+        await again(web, tmp_path, processes=processes)
         with RunReader(tmp_path) as reader:
             assert reader.totals().failed == 0
 
@@ -224,12 +240,18 @@ async def test_what_a_sitemap_says_is_new_is_found_by_the_next_round(tmp_path: P
         assert "new" in fetched(tmp_path)
 
 
+@several
 @pytest.mark.parametrize("adapt", [False, True])
-async def test_pages_are_visited_every_so_often_until_it_is_ended(tmp_path: Path, adapt: bool) -> None:
+async def test_pages_are_visited_every_so_often_until_it_is_ended(
+    tmp_path: Path, adapt: bool, processes: int
+) -> None:
     web = Web()
     async with web.server:
-        revisit = {"adapt": adapt, "shortest": "50 ms", "longest": "200 ms"}
-        run = CrawlRun(job_of(web, every="100 ms", revisit=revisit), tmp_path)
+        # Several have their store in another process: until a visit is told there, some time passes.
+        shortest, every, longest = (50, 100, 200) if processes == 1 else (1000, 1000, 2000)
+        revisit = {"adapt": adapt, "shortest": f"{shortest} ms", "longest": f"{longest} ms"}
+        job = job_of(web, every=f"{every} ms", revisit=revisit)
+        run = run_of(job, tmp_path, processes)
         crawling = asyncio.ensure_future(run.run())
         while len(web.heads_for("/tagged")) < 4:
             assert not crawling.done()
@@ -242,7 +264,7 @@ async def test_pages_are_visited_every_so_often_until_it_is_ended(tmp_path: Path
         assert asked_for_changes[2:] == [True, True]
         # Taken up again it knows when each page is due.
         web.server.requests.clear()
-        run = CrawlRun(job_of(web, every="100 ms", revisit=revisit), tmp_path)
+        run = run_of(job, tmp_path, processes)
         crawling = asyncio.ensure_future(run.run())
         while not web.heads_for("/dated"):
             assert not crawling.done()
@@ -252,10 +274,13 @@ async def test_pages_are_visited_every_so_often_until_it_is_ended(tmp_path: Path
         assert "If-Modified-Since" in web.heads_for("/dated")[0]
 
 
-async def test_a_page_that_a_sitemap_says_has_changed_is_visited_before_its_time(tmp_path: Path) -> None:
+@several
+async def test_a_page_that_a_sitemap_says_has_changed_is_visited_before_its_time(
+    tmp_path: Path, processes: int
+) -> None:
     web = Web()
     async with web.server:
-        await crawl(web, tmp_path)
+        await crawl(web, tmp_path, processes)
         now = WallClock().now()
         with contextlib.closing(sqlite3.connect(tmp_path / "crawl.sqlite")) as store:
             store.execute("UPDATE page SET fetched_at = ?", (now - 1800,))
@@ -263,5 +288,5 @@ async def test_a_page_that_a_sitemap_says_has_changed_is_visited_before_its_time
             store.commit()
         changed_at = dt.datetime.fromtimestamp(now - 600, dt.UTC).isoformat()
         web.extra = f"<url><loc>{web.server.site}/tagged</loc><lastmod>{changed_at}</lastmod></url>"
-        assert await again(web, tmp_path, "1 h") == 1
+        assert await again(web, tmp_path, "1 h", processes) == 1
         assert web.asked() == ["/sitemap.xml", "/tagged"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,21 @@ def test_it_is_a_set_whatever_is_merged_when(
         assert len(seen) == len(model)
     assert all(key in seen for key in model)
     assert PageKey(12345678901234) in seen or PageKey(12345678901234) not in model
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(keys))), st.sampled_from([0, 16, 64]))
+def test_it_is_a_set_also_where_keys_come_without_being_asked_about(
+    batches: list[tuple[bool, list[PageKey]]], limit: int
+) -> None:
+    seen, model = SeenSet(recent_limit=limit), set[PageKey]()
+    for is_many, batch in batches:
+        if is_many:
+            seen.add_many(np.array(batch, dtype=np.int64))
+        else:
+            assert {batch[place] for place in seen.add_all(batch)} == set(batch) - model
+        model.update(batch)
+        assert len(seen) == len(model)
+    assert all(key in seen for key in model)
 
 
 @given(keys)

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.crawl.machine import Crawl
+from headway.frontier.frontier import Frontier
+from headway.frontier.spilling import SpillingRoom, pages_held_each
 from headway.model.command import (
     Command,
     FetchPage,
@@ -181,3 +183,14 @@ def test_a_crawl_taken_up_again_loads_a_few_and_asks_for_the_rest_in_order(
             now += 1.0
             played.answer(Instant(now), GOOD, ())
     assert {site: done[site] + again.asked[site] for site in SITES} == plain.asked
+
+
+def test_the_more_sites_there_are_the_fewer_pages_of_each_are_held() -> None:
+    most, sites = 640, 80
+    frontier = Frontier(Depth(), most)
+    for number in range(1, sites + 1):
+        site = Site(f"http://s{number}.test")
+        for place in range(2 * pages_held_each(most, number)):
+            frontier.put(Page(f"{site}/{place}", site, PageKey(number * 10_000 + place)))
+        rooms = [room for room in frontier.rooms() if isinstance(room, SpillingRoom)]
+        assert sum(room.waiting - room.spilled for room in rooms) <= 4 * most

@@ -13,9 +13,22 @@ from headway.model.command import (
     SaveSettled,
     WakeAt,
 )
-from headway.model.event import Again, Delivered, Draining, Found, PageSettled, Seeded, Tick
+from headway.model.event import (
+    Again,
+    CollectorsCounted,
+    Delivered,
+    Draining,
+    Found,
+    PageSettled,
+    Seeded,
+    SitesLeft,
+    SitesTaken,
+    Tick,
+    VisitsTold,
+)
 from headway.model.outcome import Kind, Outcome, Sighting
-from headway.model.page import Page, PageKey, Site, is_again
+from headway.model.page import AGAIN, Page, PageKey, Site, is_again
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.policy.freshness import add_visit
 from headway.policy.ordering.simple import Depth
@@ -23,7 +36,7 @@ from headway.policy.politeness import Politeness
 from headway.policy.retry import RetryPolicy
 from headway.policy.revisit import FixedRevisit, RevisitPolicy
 from headway.policy.scope import Scope
-from headway.units import Instant, Seconds
+from headway.units import BytesPerSecond, Instant, Seconds
 
 SITE = Site("http://a.test")
 FETCHED = Outcome(Kind.FETCHED, 200, 100, Seconds(0.1))
@@ -33,7 +46,9 @@ def page(number: int) -> Page:
     return Page(f"{SITE}/{number}", SITE, PageKey(number))
 
 
-def machine(policy: RevisitPolicy | None = None, max_pages: int | None = None) -> Crawl:
+def machine(
+    policy: RevisitPolicy | None = None, max_pages: int | None = None, *, is_part: bool = False
+) -> Crawl:
     crawl = Crawl(
         ordering=Depth(),
         scope=Scope(),
@@ -44,6 +59,7 @@ def machine(policy: RevisitPolicy | None = None, max_pages: int | None = None) -
         asks_robots=False,
         revisit=policy,
         recrawls=True,
+        is_part=is_part,
     )
     crawl.step(Instant(0.0), Seeded((Task(SITE, max_pages=max_pages),), ()))
     return crawl
@@ -147,3 +163,62 @@ def test_a_crawl_that_never_ends_by_itself_ends_when_drained() -> None:
 def test_a_crawl_that_rests_can_be_drained() -> None:
     crawl = machine()
     assert Finished() in crawl.step(Instant(1.0), Draining())
+
+
+class Notes:
+    """A policy that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def next_at(self, now: Instant, site: Site, visit_bytes: int, history: bytes) -> Instant | None:
+        return None
+
+    def spare(self, now: Instant, bytes_per_s: BytesPerSecond) -> None: ...
+
+    def learn(self, site: Site, history: bytes) -> None:
+        self.told.append((site, history))
+
+    def forget(self, site: Site) -> None:
+        self.told.append(("forget", site))
+
+    def work_beside(self, collectors: int) -> None:
+        self.told.append(collectors)
+
+
+def taken(*waiting: WaitingRecord) -> SitesTaken:
+    snapshot = Snapshot(Instant(0.0), (), (), waiting, [record.page.key for record in waiting])
+    return SitesTaken(frozenset({SITE}), snapshot, {}, {})
+
+
+def test_who_holds_a_site_decides_when_its_pages_are_visited_and_nobody_else() -> None:
+    notes = Notes()
+    crawl = machine(notes, is_part=True)
+    crawl.step(Instant(1.0), VisitsTold(SITE, (b"0000",)))
+    assert notes.told == [], "it is not ours"
+    crawl.step(Instant(2.0), taken())
+    crawl.step(Instant(3.0), VisitsTold(SITE, (b"1111", b"2222")))
+    crawl.step(Instant(4.0), CollectorsCounted(3))
+    crawl.step(Instant(5.0), SitesLeft((SITE,)))
+    assert notes.told == [(SITE, b"1111"), (SITE, b"2222"), 3, ("forget", SITE)]
+
+
+def test_a_visit_that_was_due_when_a_site_went_to_another_is_made_when_it_comes_back() -> None:
+    crawl = machine(FixedRevisit(Seconds(60.0)), is_part=True)
+    (order,) = fetches(crawl.step(Instant(0.0), taken(WaitingRecord(page(1)))))
+    settle(crawl, 1.0, order)
+    crawl.step(Instant(2.0), SitesLeft((SITE,)))
+    assert not fetches(crawl.step(Instant(70.0), Tick())), "it is another's"
+    crawl.step(Instant(80.0), taken(WaitingRecord(page(1), AGAIN, Instant(90.0))))
+    (again,) = fetches(crawl.step(Instant(90.0), Tick()))
+    commands = settle(crawl, 91.0, again, PageState.DONE)
+    assert SaveAgain((page(1),), Instant(151.0)) in commands
+
+
+def test_what_was_asked_for_again_of_a_site_that_left_can_be_asked_for_when_it_comes_back() -> None:
+    crawl = machine(is_part=True)
+    crawl.step(Instant(0.0), taken())
+    crawl.step(Instant(1.0), Again((page(1),), Instant(100.0)))
+    crawl.step(Instant(2.0), SitesLeft((SITE,)))
+    crawl.step(Instant(3.0), taken())
+    assert fetches(crawl.step(Instant(4.0), Again((page(1),), Instant(4.0))))

@@ -109,3 +109,38 @@ def test_every_page_is_tallied_once_however_often_it_was_visited() -> None:
             policy.next_at(Instant(now), SITE, 1000, history((changes * 9)[: number % 40], DAY_S / 7))
     fresh = sum(number % 40 == 0 for number in range(200)) * 4
     assert policy._sites[SITE].pages.total() == fresh
+
+
+def budget_for(collectors: int, sites: int) -> AdaptiveRevisit:
+    policy = AdaptiveRevisit(bytes_per_s=BytesPerSecond(10.0))
+    policy.work_beside(collectors)
+    for number in range(sites):
+        for _ in range(20):
+            policy.learn(Site(f"http://{number}.test"), history("x.x."))
+    return policy
+
+
+def test_two_who_share_the_sites_and_the_budget_visit_as_often_as_one_would() -> None:
+    alone, half = budget_for(1, sites=4), budget_for(2, sites=2)
+    assert interval_s(half, "x.x.x") == pytest.approx(interval_s(alone, "x.x.x"), rel=0.1)
+    assert interval_s(budget_for(2, sites=4), "x.x.x") > 1.5 * interval_s(alone, "x.x.x")
+
+
+def test_a_site_that_somebody_else_visits_takes_nothing_of_the_budget() -> None:
+    policy = budget_for(1, sites=8)
+    for number in range(2, 8):
+        policy.forget(Site(f"http://{number}.test"))
+    assert interval_s(policy, "x.x.x") == pytest.approx(interval_s(budget_for(1, 2), "x.x.x"), rel=0.1)
+    assert interval_s(budget_for(1, sites=8), "x.x.x") > 1.5 * interval_s(policy, "x.x.x")
+
+
+def test_a_site_that_comes_or_goes_changes_the_price_at_once() -> None:
+    policy = budget_for(1, sites=2)
+    before_s = interval_s(policy, "x.x.x")
+    for number in range(2, 8):
+        for _ in range(20):
+            policy.learn(Site(f"http://{number}.test"), history("x.x."))
+    assert interval_s(policy, "x.x.x") > 1.5 * before_s
+    for number in range(2, 8):
+        policy.forget(Site(f"http://{number}.test"))
+    assert interval_s(policy, "x.x.x") == pytest.approx(before_s, rel=0.2)

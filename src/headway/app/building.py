@@ -125,6 +125,7 @@ def build_collector(
     make_room: Callable[[], Awaitable[object]] | None = None,
     find_copy: Callable[[Page], Copy | None] | None = None,
     look_up: LookUp | None = None,
+    recrawls: bool = True,
 ) -> WebCollector:
     crawl = job.file.crawl
     return WebCollector(
@@ -147,4 +148,5 @@ def build_collector(
         find_copy=find_copy,
         extractor=job.extractor() or None,
         look_up=look_up,
+        recrawls=recrawls,
     )

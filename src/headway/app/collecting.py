@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headway.app.building import build_machine, build_revisit
+from headway.app.building import build_machine
 from headway.app.crawling import Meter, without_password
 from headway.app.membership import build_session
 from headway.app.ordering import waiting_order
@@ -34,7 +34,6 @@ from headway.fleet.upload import Uploader
 from headway.model.command import SaveFound, SaveTasks
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
-from headway.policy.revisit import AdaptiveRevisit
 from headway.store.postgres.address import Address, is_passing
 from headway.store.postgres.again import begin_round
 from headway.store.postgres.reader import PostgresReader
@@ -225,17 +224,12 @@ class CollectRun:
         return coordinator
 
     def _build(self, coordinator: PostgresCoordinator) -> Session:
-        revisit = build_revisit(self._job)
-        if isinstance(revisit, AdaptiveRevisit):
-            for site, history in coordinator.store.histories():
-                revisit.learn(site, history)
         session, self._fetcher = build_session(
             self._job,
             coordinator,
             self._folder,
             self._clock,
-            revisit=revisit,
-            recrawls=revisit is not None or coordinator.store.has_rounds,
+            has_rounds=coordinator.store.has_rounds,
             measures_round_trips=bool(self._label),
             on_decision=self._on_decision,
         )

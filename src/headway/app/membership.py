@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headway.app.building import build_collector, build_fetcher, build_machine, build_politeness
+from headway.app.building import (
+    build_collector,
+    build_fetcher,
+    build_machine,
+    build_politeness,
+    build_revisit,
+)
 from headway.config.job import Job
 from headway.crawl.decisions import Decision
 from headway.fetch.http import HttpFetcher
@@ -15,7 +21,7 @@ from headway.fleet.folder import CollectorFolder, WorkerFolder
 from headway.fleet.lookups import Lookups
 from headway.fleet.session import Session
 from headway.model.page import Site
-from headway.policy.revisit import RevisitPolicy
+from headway.policy.revisit import AdaptiveRevisit
 
 
 def build_session(
@@ -26,12 +32,17 @@ def build_session(
     *,
     measures_round_trips: bool = False,
     on_decision: Callable[[Decision], None] | None = None,
-    revisit: RevisitPolicy | None = None,
-    recrawls: bool = False,
+    has_rounds: bool = False,
     may_be_limited: bool = False,
+    most_held: int | None = None,
 ) -> tuple[Session, HttpFetcher]:
+    """`has_rounds`: all pages have been queued more than once. `most_held`: of the pages that wait, about so
+    many are in memory; None: as many as the job says."""
     fetcher = build_fetcher(job, clock)
-    crawl = build_machine(job, is_part=True, revisit=revisit, recrawls=recrawls)
+    revisit = build_revisit(job)
+    recrawls = has_rounds or revisit is not None
+    most_held = most_held or job.file.crawl.waiting_in_memory
+    crawl = build_machine(job, is_part=True, revisit=revisit, recrawls=recrawls, most_held=most_held)
     sessions: list[Session] = []
 
     async def make_room() -> None:
@@ -55,6 +66,7 @@ def build_session(
         make_room=make_room,
         find_copy=lookups.find_copy,
         look_up=lookups.look_up,
+        recrawls=recrawls,
     )
     session = Session(
         coordinator,
@@ -72,6 +84,7 @@ def build_session(
         round_trips=round_trips,
         on_decision=on_decision,
         on_end=lookups.close,
+        learns_from_visits=isinstance(revisit, AdaptiveRevisit),
     )
     sessions.append(session)
     return session, fetcher

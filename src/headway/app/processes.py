@@ -28,7 +28,7 @@ from headway.app.ordering import waiting_order
 from headway.app.view import SiteLine, View
 from headway.app.worker import Order
 from headway.config.job import Job
-from headway.errors import HeadwayError, JobError
+from headway.errors import HeadwayError
 from headway.fleet.coordinator import Parcel
 from headway.fleet.desk import Desk
 from headway.fleet.leader import Leader
@@ -38,7 +38,7 @@ from headway.fleet.wire import pack
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveTasks, Saving
 from headway.model.order import AddSite, SetDeadline
 from headway.model.order import Order as PersonsOrder
-from headway.model.page import Site
+from headway.model.page import Site, is_again
 from headway.model.snapshot import SiteRecord
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
@@ -54,8 +54,6 @@ class ProcessRun:
     """Build it, `run` it; `view` may be called meanwhile, on the same loop."""
 
     def __init__(self, job: Job, folder: Path, processes: int) -> None:
-        if job.revisiting is not None:
-            raise JobError("pages are visited again by one process alone; leave out --processes, or `every`")
         self._job = job
         self._processes = processes
         self._clock = WallClock()
@@ -128,7 +126,14 @@ class ProcessRun:
 
     def _start_worker(self) -> None:
         loop = asyncio.get_running_loop()
-        order = Order(msgspec.to_builtins(self._job.file), str(self.folder.path.absolute()))
+        # They share the memory of one machine.
+        most_held = max(1, self._job.file.crawl.waiting_in_memory // self._processes)
+        order = Order(
+            msgspec.to_builtins(self._job.file),
+            str(self.folder.path.absolute()),
+            self.folder.store.has_rounds,
+            most_held,
+        )
         worker = _WorkerProcess(order, Desk(self._office, self._clock.now))
         self._workers[worker.process.pid] = worker
         for pipe in (worker.beats, worker.commits):
@@ -234,10 +239,16 @@ class ProcessRun:
 
     def _save(self, parcel: Parcel) -> None:
         lines = (parcel.lines.pages, parcel.lines.log, parcel.lines.decisions)
+        settled = [saving for saving in parcel.batch if isinstance(saving, SaveSettled)]
+        was = [self._state_before(saving) for saving in settled]
         self.folder.save_parcel(parcel.batch, lines, parcel.file_lengths, parcel.notes)
-        for saving in parcel.batch:
-            if isinstance(saving, SaveSettled):
-                self._counts.count(saving)
+        for saving, state in zip(settled, was, strict=True):
+            self._counts.count(saving, state)
+
+    def _state_before(self, saving: SaveSettled) -> PageState | None:
+        """What earlier visits had made of a page, if there were any."""
+        copy = self.folder.store.find_copy(saving.page) if is_again(saving.attempt) else None
+        return None if copy is None or copy.kind is None else copy.state
 
 
 class _WorkerProcess:
@@ -275,14 +286,19 @@ class _Counts:
         self._last = (0, 0)
         self._sites = {record.site: [record.done, record.failed, record.wire_bytes] for record in sites}
 
-    def count(self, saving: SaveSettled) -> None:
-        is_done, is_failed = saving.state is PageState.DONE, saving.state is PageState.FAILED
+    def count(self, saving: SaveSettled, was: PageState | None) -> None:
+        """A page that settles once more counts as what it is now, not as what it `was`."""
+        if saving.state is PageState.WAITING:
+            was = None
+        is_failed = saving.state is PageState.FAILED
+        done = (saving.state is PageState.DONE) - (was is PageState.DONE)
+        failed = is_failed - (was is PageState.FAILED)
         sums = self._sites.setdefault(saving.page.site, [0, 0, 0])
-        sums[0] += is_done
-        sums[1] += is_failed
+        sums[0] += done
+        sums[1] += failed
         sums[2] += saving.outcome.wire_bytes
-        self.done += is_done
-        self.failed += is_failed
+        self.done += done
+        self.failed += failed
         self.wire_bytes += saving.outcome.wire_bytes
         if is_failed:
             self.errors[saving.outcome.kind] += 1

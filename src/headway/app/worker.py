@@ -26,6 +26,8 @@ class Order(msgspec.Struct, frozen=True):
 
     job: dict[str, Any]
     folder: str
+    has_rounds: bool
+    most_held: int
 
 
 def main() -> int:
@@ -43,7 +45,15 @@ async def _work(order: Order, coordinator: PipeCoordinator) -> int:
     job = build_job(convert(order.job, source), source)
     folder = WorkerFolder(Path(order.folder))
     try:
-        session, _ = build_session(job, coordinator, folder, SharedClock(), may_be_limited=True)
+        session, _ = build_session(
+            job,
+            coordinator,
+            folder,
+            SharedClock(),
+            has_rounds=order.has_rounds,
+            may_be_limited=True,
+            most_held=order.most_held,
+        )
         end = await session.run()
     finally:
         folder.close()

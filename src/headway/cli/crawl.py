@@ -140,6 +140,10 @@ def crawl_command(
     Exit codes: 0 all done, deadlines met; 1 error; 2 wrong usage; 3 done, deadlines missed; 4 bad job;
     5 disk full or run folder lost; 11 interrupted.
     """
+    if processes > 1 and (store is not None or (again is not None and is_address(again))):
+        raise click.UsageError(
+            "--processes is for a run folder; on a server, start headway collect as often as you like"
+        )
     if again is not None:
         if is_address(again):
             from headway.cli.collect import crawl_on_server
@@ -147,7 +151,7 @@ def crawl_command(
             job = _job_again(targets, options, again, older_than, log)
             return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json, archive=archive)
         job = _job_again(targets, options, Path(again), older_than, log)
-        return run_job(job, Path(again), log, as_json=as_json, serve_at=serve_at)
+        return run_job(job, Path(again), log, as_json=as_json, serve_at=serve_at, processes=processes)
     if not targets:
         raise click.UsageError(
             "give a job file or some URLs, or --again with the folder of a finished crawl",
@@ -277,7 +281,8 @@ def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
         return
     if run.folder.mended:
         log.say("mended", run.folder.mended, {})
-    done, waiting = sum(record.done for record in snapshot.sites), len(snapshot.waiting)
+    done = sum(record.done for record in snapshot.sites)
+    waiting = len(snapshot.waiting) + sum(snapshot.unloaded.values())
     ago_s = WallClock().now() - snapshot.started_at
     log.say(
         "taken-up",

@@ -69,7 +69,9 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "waiting_in_memory": (
             "how many of the pages that wait are held in memory; the others stay in the store until "
             "their turn comes near, so that memory does not grow with the web (the strategies batch, "
-            "partial and flow need all pages at hand and do not mind this)"
+            "partial and flow need all pages at hand and do not mind this). Each collector of a fleet "
+            "holds so many; the worker processes of one machine share it. Pages that wait for the time of "
+            "their next visit or try are held beside them"
         ),
         "admission_depth": (
             "start a download only where its predicted rate still fits under the bandwidth, looking "

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec import structs
 
 from headway.crawl.ledger import Ledger
 from headway.frontier.frontier import Frontier
 from headway.frontier.seen import SeenSet
-from headway.model.event import SitesLeft, SitesTaken
-from headway.model.page import Page, PageKey, Site
+from headway.model.event import Loaded, SitesLeft, SitesTaken
+from headway.model.page import Page, Site
 
 
 class Holdings:
@@ -34,7 +35,7 @@ class Holdings:
     def _take(self, event: SitesTaken, seen: SeenSet) -> None:
         snapshot = event.snapshot
         self.sites |= event.sites
-        seen.add_all(list(map(PageKey, map(int, snapshot.seen))))
+        seen.add_many(np.asarray(snapshot.seen, dtype=np.int64))
         for task in snapshot.tasks:
             self._ledger.open(task)
         for record in snapshot.sites:
@@ -45,12 +46,24 @@ class Holdings:
             self._frontier.free(site, max(free_at, self._frontier.room(site).free_at))
         for waiting in snapshot.waiting:
             self._frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
+        for site, count in snapshot.unloaded.items():
+            self._frontier.left_in_store(site, count)
 
     def _leave(self, sites: Sequence[Site]) -> None:
         """Nothing more is asked of these; what is under way may still come. Their pages wait in the store."""
         self.sites.difference_update(sites)
         for site in sites:
-            self._frontier.take_all(site)
+            self._frontier.leave(site)
+
+    def may_load(self, load: Loaded, seen: SeenSet) -> bool:
+        """Whether pages of the store are still wanted. Among them may be some that others found: these are
+        read here before they are heard of otherwise, and count from now on."""
+        if load.site not in self.sites:
+            return False
+        unheard_of = seen.add_all([record.page.key for record in load.waiting])
+        if unheard_of:
+            self._frontier.wait_unknown(load.site, len(unheard_of))
+        return True
 
     def is_quiet(self, site: Site) -> bool:
         room = self._frontier.room(site)

@@ -38,6 +38,7 @@ from headway.model.command import (
 from headway.model.event import (
     Again,
     CapacityChanged,
+    CollectorsCounted,
     DelaySensed,
     Delivered,
     Draining,
@@ -53,6 +54,7 @@ from headway.model.event import (
     SitesLeft,
     SitesTaken,
     Tick,
+    VisitsTold,
 )
 from headway.model.outcome import SUCCESS, Kind, Outcome
 from headway.model.page import Lease, Site
@@ -160,7 +162,9 @@ class Crawl:
             self._allocate(now)
             if not self._draining:
                 self._handout.hand_out(now, self._commands)
-                self._commands += [LoadPages(site, most) for site, most in self.frontier.wishes()]
+                if self.frontier.is_short:
+                    wishes = self.frontier.wishes(self.leases.pages())
+                    self._commands += [LoadPages(site, most) for site, most in wishes]
             self._look_ahead(now)
         return self._commands
 
@@ -176,7 +180,8 @@ class Crawl:
                 lent = self.leases.pages()
                 for load in loads:
                     waiting = [believable_waiting(now, record, self._retry) for record in load.waiting]
-                    self.frontier.load(load.site, waiting, lent, is_all=load.is_all)
+                    if self.holdings is None or self.holdings.may_load(load, self.discovery.seen):
+                        self.frontier.load(load.site, waiting, lent, is_all=load.is_all)
             case Tick():
                 self._wake_at = FOREVER
             case _:
@@ -193,10 +198,8 @@ class Crawl:
                 self._disturb(now)
             case Restored():
                 self._restore(now, event)
-            case SitesTaken() | SitesLeft():
-                assert self.holdings is not None
-                self.holdings.hear(event, self.discovery.seen)
-                self._disturb(now)
+            case SitesTaken() | SitesLeft() | CollectorsCounted() | VisitsTold():
+                self._hear_of_the_fleet(now, event)
             case Draining():
                 self._draining = True
                 self._finished = False
@@ -213,6 +216,18 @@ class Crawl:
                 self.bound.set(now, capacity)
             case DelaySensed(path, round_trip_s):
                 self.bound.sense(now, path, round_trip_s)
+
+    def _hear_of_the_fleet(
+        self, now: Instant, event: SitesTaken | SitesLeft | CollectorsCounted | VisitsTold
+    ) -> None:
+        assert self.holdings is not None
+        if isinstance(event, SitesTaken | SitesLeft):
+            self.holdings.hear(event, self.discovery.seen)
+            self._disturb(now)
+        if isinstance(event, VisitsTold) and event.site not in self.holdings.sites:
+            return
+        if not isinstance(event, SitesTaken):
+            self._revisits.hear(event)
 
     def _restore(self, now: Instant, event: Restored) -> None:
         snapshot = believable(now, event.snapshot, event.rules, self._politeness, self._retry)

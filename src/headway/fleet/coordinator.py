@@ -17,7 +17,7 @@ from headway.model.command import Saving
 from headway.model.copy import Copy
 from headway.model.order import Order
 from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import Snapshot
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.policy.allocation.demand import SiteDemand
 from headway.ports import Original
 from headway.store.batch import Notes
@@ -66,6 +66,19 @@ class Report(msgspec.Struct, frozen=True):
     """The newest share that it keeps to."""
 
 
+class Portion(msgspec.Struct, frozen=True):
+    """How much of its sites a collector is given with them."""
+
+    most_waiting: int | None = None
+    """Of all pages that are due, about so many, the first of each site; it asks for more. None: all. Pages
+    whose time has not come are given all: only who has them at hand knows when it comes."""
+    histories: bool = False
+    """How pages were found on earlier visits: for one who decides when they are visited again."""
+
+
+ALL = Portion()
+
+
 class Joined(msgspec.Struct, frozen=True):
     collector: int
     started_at: Instant
@@ -85,6 +98,8 @@ class Taken(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     soiled_until: Mapping[Site, Instant] = {}
     """Where the last holder vanished: it may have asked the site until then."""
+    histories: Sequence[tuple[Site, bytes]] = ()
+    """Of every page that may be visited again: the visits since its first."""
 
 
 class NewShare(msgspec.Struct, frozen=True):
@@ -109,6 +124,8 @@ class News(msgspec.Struct, frozen=True):
     """Whoever coordinates wants everybody to finish what is under way and leave."""
     to_measure: tuple[Site, ...] = ()
     """Others' sites, whose distance from our place nobody knows."""
+    collectors: int = 1
+    """Who work on the crawl, this one included."""
 
 
 class Coordinator(Protocol):
@@ -117,12 +134,16 @@ class Coordinator(Protocol):
     A StoreError that `is_passing` means: try again, nothing has happened, or the same has happened already.
     """
 
-    def join(self) -> Joined: ...
+    def join(self, portion: Portion = ALL) -> Joined: ...
 
     def beat(self, report: Report) -> News: ...
 
     def commit(self, number: int, parcel: Parcel) -> None:
         """Parcels are numbered from 1; one that was committed already is not committed again."""
+        ...
+
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        """The first pages of a site of ours that are due, as of at least the last parcel."""
         ...
 
     def find_originals(self, digests: Sequence[str]) -> Mapping[str, tuple[Original, str]]:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from headway.fleet.coordinator import LeaseOver
 from headway.fleet.office import Office
 from headway.fleet.wire import (
+    AskForMore,
     Beat,
     Commit,
     GiveBack,
     Join,
     Leave,
+    LookBack,
     LookUp,
     PackedNews,
     PackedTaken,
@@ -48,14 +50,20 @@ class Desk:
                             news.orders,
                             news.is_over,
                             news.is_sent_away,
+                            news.collectors,
                         )
                     )
-                case Join():
-                    joined = self._office.join(self._now())
+                case Join(portion):
+                    joined = self._office.join(self._now(), portion)
                     self.number = joined.collector
                     return pack(joined)
                 case LookUp(digests):
                     return pack(self._office.find_originals(digests))
+                case LookBack(pages):
+                    copies = self._office.find_copies(pages)
+                    return pack([(*which, copy) for which, copy in copies.items()])
+                case AskForMore(site, most):
+                    return pack(self._office.first_waiting(self._now(), self.number, site, most))
                 case GiveBack(sites):
                     self._office.give_back(self.number, sites)
                 case Leave():

@@ -44,12 +44,13 @@ class Lookups:
     def find_copy(self, page: Page) -> Copy | None:
         return self._copies.pop((page.site, page.key), None)
 
-    async def look_up(self, page: Page | None, digest: str) -> None:
-        """Of a page that is visited again, or of a content, whatever is given."""
+    async def look_up(self, pages: Sequence[Page], digest: str) -> None:
+        """Of pages that are known, or of a content, whatever is given."""
+        if not pages and not digest:
+            return
         if digest:
             self._digests[digest] = None
-        if page is not None:
-            self._pages[page.key] = page
+        self._pages |= {page.key: page for page in pages}
         if self._answered is None:
             self._answered = asyncio.get_running_loop().create_future()
         answered = self._answered

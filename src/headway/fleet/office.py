@@ -11,17 +11,29 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from headway.fleet.assignment import Unheld
-from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.fleet.coordinator import (
+    ALL,
+    Joined,
+    LeaseOver,
+    News,
+    NewShare,
+    Parcel,
+    Portion,
+    Report,
+    Taken,
+)
 from headway.fleet.leader import Fleet, Leader, Standing
 from headway.fleet.outlook import SiteOutlook
 from headway.fleet.shares import Share
 from headway.fleet.wire import Consignment
+from headway.frontier.spilling import pages_held_each
 from headway.model.command import SaveFound
+from headway.model.copy import Copy
 from headway.model.order import AddSite, Order, Pause, SetDeadline, StopSite
-from headway.model.page import Page, Site
-from headway.model.snapshot import Snapshot
+from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.policy.allocation.demand import SiteDemand
-from headway.ports import Original
+from headway.ports import Original, Part
 from headway.units import Instant, Seconds
 
 _LEASE_S = Seconds(3600.0)
@@ -32,7 +44,17 @@ _SITES_AT_ONCE = 500
 class Books(Protocol):
     """The part of a store that the office needs."""
 
-    def load_sites(self, started_at: Instant, sites: Sequence[Site]) -> Snapshot: ...
+    def load_sites(
+        self, started_at: Instant, sites: Sequence[Site], part: Part | None = None
+    ) -> Snapshot: ...
+
+    def first_waiting(
+        self, site: Site, most: int, due_by: Instant | None = None
+    ) -> Sequence[WaitingRecord]: ...
+
+    def histories(self, sites: Sequence[Site] | None = None) -> Sequence[tuple[Site, bytes]]: ...
+
+    def find_copy(self, page: Page) -> Copy | None: ...
 
     def sites_that_wait(self) -> list[Site]: ...
 
@@ -42,7 +64,8 @@ class Books(Protocol):
 
 
 class _Worker:
-    def __init__(self) -> None:
+    def __init__(self, portion: Portion) -> None:
+        self.portion = portion
         self.report = Report()
         self.shares: list[Share] = []
         self.coming: dict[Site, None] = {}
@@ -123,9 +146,9 @@ class Office:
 
     # -- what workers ask -------------------------------------------------------------------------------
 
-    def join(self, now: Instant) -> Joined:
+    def join(self, now: Instant, portion: Portion = ALL) -> Joined:
         self._last_worker += 1
-        worker = self._workers[self._last_worker] = _Worker()
+        worker = self._workers[self._last_worker] = _Worker(portion)
         worker.orders = [*self._welcome, *([Pause()] if self.is_paused else [])]
         return Joined(self._last_worker, self._started_at, now, time.monotonic(), _LEASE_S)
 
@@ -136,7 +159,7 @@ class Office:
             share for share in worker.shares if share.until_at > now and share.number >= report.taken_share
         ]
         mail, worker.mail = tuple(worker.mail), []
-        taken = self._take(worker)
+        taken = self._take(now, worker)
         orders, worker.orders = tuple(worker.orders), []
         asked_back, worker.asked_back = tuple(sorted(worker.asked_back)), set()
         worker.leaving.update(asked_back)
@@ -154,6 +177,7 @@ class Office:
             orders,
             is_over=self.is_over,
             is_sent_away=self.is_closing,
+            collectors=len(self._workers),
         )
 
     def commit(self, number: int, consignment: Consignment) -> None:
@@ -179,6 +203,14 @@ class Office:
             for digest, original in found.items()
             if original is not None
         }
+
+    def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
+        found = {(page.site, page.key): self._books.find_copy(page) for page in pages}
+        return {which: copy for which, copy in found.items() if copy is not None}
+
+    def first_waiting(self, now: Instant, number: int, site: Site, most: int) -> Sequence[WaitingRecord]:
+        self._worker(number)
+        return self._books.first_waiting(site, most, now)
 
     def leave(self, number: int) -> None:
         """It reads no more, so its shares are free."""
@@ -242,7 +274,7 @@ class Office:
             leaving=len(worker.asked_back) + len(worker.leaving),
         )
 
-    def _take(self, worker: _Worker) -> Taken | None:
+    def _take(self, now: Instant, worker: _Worker) -> Taken | None:
         if not worker.coming or self.is_closing:
             return None
         sites = list(worker.coming)[:_SITES_AT_ONCE]
@@ -251,7 +283,11 @@ class Office:
         worker.held.update(sites)
         worker.orders += [order for site in sites for order in self._orders.get(site, ())]
         soiled = {site: self._soiled_until.pop(site) for site in sites if site in self._soiled_until}
-        return Taken(frozenset(sites), self._books.load_sites(self._started_at, sites), soiled)
+        most = worker.portion.most_waiting
+        part = None if most is None else Part(pages_held_each(most, len(worker.held)), now)
+        snapshot = self._books.load_sites(self._started_at, sites, part)
+        histories = self._books.histories(sites) if worker.portion.histories else ()
+        return Taken(frozenset(sites), snapshot, soiled, histories)
 
     def _post(self, found: Sequence[SaveFound]) -> None:
         """Pages of others' sites, for whoever holds those; they are in the store already."""

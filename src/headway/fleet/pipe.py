@@ -12,14 +12,16 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from headway.fleet.coordinator import Joined, LeaseOver, News, Parcel, Report
+from headway.fleet.coordinator import ALL, Joined, LeaseOver, News, Parcel, Portion, Report
 from headway.fleet.wire import (
+    AskForMore,
     Beat,
     Commit,
     Consignment,
     GiveBack,
     Join,
     Leave,
+    LookBack,
     LookUp,
     PackedNews,
     Question,
@@ -28,11 +30,14 @@ from headway.fleet.wire import (
 from headway.model.command import SaveSettled
 from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
+from headway.model.snapshot import WaitingRecord
 from headway.ports import Original
 from headway.store import rows
 
 _read_joined = msgspec.msgpack.Decoder(Joined).decode
 _read_originals = msgspec.msgpack.Decoder(dict[str, tuple[Original, str]]).decode
+_read_copies = msgspec.msgpack.Decoder(list[tuple[Site, PageKey, Copy]]).decode
+_read_waiting = msgspec.msgpack.Decoder(list[WaitingRecord]).decode
 _read_news = msgspec.msgpack.Decoder(PackedNews).decode
 
 
@@ -42,8 +47,8 @@ class PipeCoordinator:
         self._commits = commits
         self._one_at_a_time = threading.Lock()
 
-    def join(self) -> Joined:
-        return _read_joined(self._ask_beats(Join()))
+    def join(self, portion: Portion = ALL) -> Joined:
+        return _read_joined(self._ask_beats(Join(portion)))
 
     def beat(self, report: Report) -> News:
         news = _read_news(self._ask_beats(Beat(report)))
@@ -56,6 +61,7 @@ class PipeCoordinator:
             news.orders,
             is_over=news.is_over,
             is_sent_away=news.is_sent_away,
+            collectors=news.collectors,
         )
 
     def commit(self, number: int, parcel: Parcel) -> None:
@@ -72,8 +78,11 @@ class PipeCoordinator:
         return _read_originals(self._ask_beats(LookUp(tuple(digests))))
 
     def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
-        """Workers are not given pages that were fetched before."""
-        return {}
+        found = _read_copies(self._ask_beats(LookBack(tuple(pages))))
+        return {(site, key): copy for site, key, copy in found}
+
+    def first_waiting(self, site: Site, most: int) -> list[WaitingRecord]:
+        return _read_waiting(_ask(self._commits, AskForMore(site, most)))
 
     def give_back(self, sites: Sequence[Site]) -> None:
         _ask(self._commits, GiveBack(tuple(sites)))

@@ -10,10 +10,22 @@ import msgspec
 
 from headway.errors import StoreError
 from headway.fleet import statements as sql
-from headway.fleet.coordinator import Joined, LeaseOver, News, NewShare, Parcel, Report, Taken
+from headway.fleet.coordinator import (
+    ALL,
+    Joined,
+    LeaseOver,
+    News,
+    NewShare,
+    Parcel,
+    Portion,
+    Report,
+    Taken,
+)
+from headway.frontier.spilling import pages_held_each
 from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
-from headway.ports import Original
+from headway.model.snapshot import WaitingRecord
+from headway.ports import Original, Part
 from headway.store import rows
 from headway.store.postgres.address import Address
 from headway.store.postgres.store import PostgresStore
@@ -42,6 +54,8 @@ class PostgresCoordinator:
         self._lease_s = lease_s
         self._collector = 0
         self._started_at = Instant(0.0)
+        self._portion = ALL
+        self._held: set[Site] = set()
         self.store = PostgresStore(address, place=place, make=False)
         try:
             self._beats = PostgresStore(address, make=False)
@@ -49,7 +63,8 @@ class PostgresCoordinator:
             self.store.close()
             raise
 
-    def join(self) -> Joined:
+    def join(self, portion: Portion = ALL) -> Joined:
+        self._portion = portion
         crawl = self._beats.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
         if crawl is None:
             raise StoreError(
@@ -103,6 +118,7 @@ class PostgresCoordinator:
                     connection.execute(sql.ASKED_BACK, (me,)),
                     connection.execute(sql.FETCH_MAIL, (me,)),
                     connection.execute(sql.IS_OVER),
+                    connection.execute(sql.COUNT_COLLECTORS),
                 ]
                 if self._label:
                     mine = to_text(self._label)
@@ -114,7 +130,7 @@ class PostgresCoordinator:
                     )
                 return [question.fetchall() for question in questions]
 
-        renewed, share, not_taken, asked_back, mail, is_over, *to_measure = self._beats.asked(ask)
+        renewed, share, not_taken, asked_back, mail, is_over, count, *to_measure = self._beats.asked(ask)
         if not renewed:
             raise self._lease_over()
         return News(
@@ -125,6 +141,7 @@ class PostgresCoordinator:
             to_measure=tuple(Site(from_text(site)) for rows in to_measure for (site,) in rows),
             mail=self._read(mail),
             is_over=bool(is_over and is_over[0][0]),
+            collectors=count[0][0],
         )
 
     def commit(self, number: int, parcel: Parcel) -> None:
@@ -135,6 +152,9 @@ class PostgresCoordinator:
         if row is None or row[0] < number:
             raise self._lease_over()
 
+    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+        return self.store.first_waiting(site, most, self._server_time(self.store))
+
     def find_originals(self, digests: Sequence[str]) -> Mapping[str, tuple[Original, str]]:
         return self._beats.find_originals(digests)
 
@@ -144,6 +164,7 @@ class PostgresCoordinator:
     def give_back(self, sites: Sequence[Site]) -> None:
         names = [to_text(site) for site in sites]
         self.store.asked(lambda run: run.execute(sql.GIVE_BACK, (names, self._collector)))
+        self._held.difference_update(sites)
 
     def leave(self) -> None:
         def go(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -172,10 +193,23 @@ class PostgresCoordinator:
             return None
         ids = [number for number, _, _ in found]
         names = {number: Site(from_text(site)) for number, site, _ in found}
-        snapshot = self._beats.load_sites(self._started_at, ids)
+        sites = frozenset(names.values())
+        part = None
+        if self._portion.most_waiting is not None:
+            each = pages_held_each(self._portion.most_waiting, len(self._held | sites))
+            part = Part(each, self._server_time(self._beats))
+        snapshot = self._beats.load_sites(self._started_at, ids, part=part)
+        histories = self._beats.histories(list(sites)) if self._portion.histories else ()
         self._beats.asked(lambda run: run.execute(sql.TAKE, (ids, self._collector)))
+        self._held |= sites
         soiled = {names[number]: Instant(until) for number, _, until in found if until is not None}
-        return Taken(frozenset(names.values()), snapshot, soiled)
+        return Taken(sites, snapshot, soiled, histories)
+
+    def _server_time(self, store: PostgresStore) -> Instant:
+        """By which all collectors go, none of them ahead of it."""
+        row = store.asked(lambda run: run.execute(sql.READ_CLOCK).fetchone())
+        assert row is not None
+        return Instant(row[0])
 
     def _fence(self, number: int) -> Callable[[psycopg.Connection[tuple[Any, ...]]], bool]:
         """Lets a batch pass only while the lease holds, and only once."""

@@ -20,20 +20,30 @@ from headway.crawl.machine import Crawl
 from headway.errors import StoreError
 from headway.fleet.allowance import Allowance
 from headway.fleet.clock import SharedClock
-from headway.fleet.coordinator import Coordinator, LeaseOver, News, Parcel, Report, Taken
+from headway.fleet.coordinator import Coordinator, LeaseOver, News, Portion, Report
 from headway.fleet.folder import Folder
+from headway.fleet.outbox import Outbox
 from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
+from headway.fleet.takeover import sites_taken, visits_told
 from headway.live.driver import Collector, LiveDriver
-from headway.model.command import Saving
-from headway.model.event import CapacityChanged, DelaySensed, Found, Ordered, Seeded, SitesLeft, SitesTaken
+from headway.model.command import LoadPages, Saving
+from headway.model.event import (
+    CapacityChanged,
+    CollectorsCounted,
+    DelaySensed,
+    Found,
+    Ordered,
+    Seeded,
+    SitesLeft,
+)
 from headway.model.order import Pause, Resume
 from headway.model.page import Site
 from headway.model.robots import RobotsRules
 from headway.policy.allocation.demand import SiteDemand
 from headway.policy.politeness import Politeness
 from headway.store.postgres.address import is_passing
-from headway.units import BytesPerSecond, Instant, Seconds
+from headway.units import BytesPerSecond, Seconds
 
 T = TypeVar("T")
 
@@ -42,9 +52,6 @@ QUICK_BEAT_S = 0.15
 """While we have nothing to do, or somebody waits for what we have."""
 _AGAIN_S = 0.2
 _SENSE_EVERY_S = 0.25
-_CLOCKS_DIFFER_S = 0.1
-"""Two collectors' readings of the shared clock may be so far apart."""
-_PARCELS_WAITING = 20
 _DEMANDS_REPORTED = 2000
 
 
@@ -73,6 +80,7 @@ class Session:
         on_end: Callable[[], None] = lambda: None,
         delays: Callable[[], Iterable[tuple[str, float]]] | None = None,
         measure: Measure | None = None,
+        learns_from_visits: bool = False,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -87,14 +95,12 @@ class Session:
         self._on_end = on_end
         self._probes = Probes(measure)
         self._delays = delays
-        self._driver = LiveDriver(crawl, collector, self, clock)
+        self._driver = LiveDriver(crawl, collector, self, clock, load_later=self._load_later)
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
-        self._commits = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
-        self._parcels: asyncio.Queue[Parcel | None] = asyncio.Queue()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._committed = 0
-        self._packed = 0
+        self._outbox = Outbox(coordinator, self._until_done, is_ours=self._is_ours, tell=self._driver.tell)
+        self._portion = Portion(crawl.frontier.most_held, learns_from_visits)
+        self._learning: set[asyncio.Task[None]] = set()
+        self._collectors = 1
         self._allowance = Allowance(
             self._lost, lambda rate: self._driver.tell(CapacityChanged(rate)), set_asks_until
         )
@@ -116,16 +122,13 @@ class Session:
 
     def save(self, batch: Sequence[Saving]) -> None:
         """Written here at once; committed in turn, while the crawl goes on."""
-        self._packed += 1
-        self._parcels.put_nowait(self._folder.pack(batch))
-        if self._parcels.qsize() >= _PARCELS_WAITING:
-            self._room.clear()
+        self._outbox.put(self._folder.pack(batch))
 
     # -- the session ------------------------------------------------------------------------------------
 
     async def make_room(self) -> None:
         """Pages wait here while too much waits to be committed."""
-        await self._room.wait()
+        await self._outbox.make_room()
 
     def leave(self) -> None:
         """Finish what is under way, commit it, give everything back."""
@@ -148,18 +151,18 @@ class Session:
             if self._second_timer is not None:
                 self._second_timer.cancel()
             self._beats.shutdown(wait=False, cancel_futures=True)
-            self._commits.shutdown(wait=False, cancel_futures=True)
+            self._outbox.close()
 
     async def _run(self) -> End:
         loop = self._loop = asyncio.get_running_loop()
         asked_at = loop.time()
-        joined = await loop.run_in_executor(self._beats, self._coordinator.join)
+        joined = await loop.run_in_executor(self._beats, self._coordinator.join, self._portion)
         self._clock.follow(joined.now, joined.read_at)
         self._allowance.lease_until(asked_at + joined.lease_s)
         self._read_meter()
         opening = [CapacityChanged(BytesPerSecond(0.0))] if self._is_bounded else []
         beating = loop.create_task(self._beat())
-        committing = loop.create_task(self._commit())
+        committing = loop.create_task(self._outbox.run())
         driving = loop.create_task(self._driver.run([*opening, Seeded((), ())]))
         sensing = loop.create_task(self._sense())
         for helper in (beating, committing):
@@ -167,14 +170,14 @@ class Session:
         try:
             await driving
             # Also after the lease has ended: as long as nobody else has the sites, what came of them counts.
-            self._parcels.put_nowait(None)
+            self._outbox.end()
             await committing
             beating.cancel()
-            await loop.run_in_executor(self._commits, self._until_done, self._coordinator.leave)
+            await self._outbox.ask(self._coordinator.leave)
         except LeaseOver:
             self._end = End.LOST
         finally:
-            for task in (beating, committing, driving, sensing):
+            for task in (beating, committing, driving, sensing, *self._learning):
                 task.cancel()
             results = await asyncio.gather(beating, committing, driving, return_exceptions=True)
         for result in results:
@@ -194,7 +197,7 @@ class Session:
 
     def _lost(self) -> None:
         self._end = End.LOST
-        self._room.set()
+        self._outbox.let_all_in()
         self._driver.stop()
 
     def _until_done(self, ask: Callable[..., T], *args: object) -> T:
@@ -218,23 +221,11 @@ class Session:
             self._is_held = is_held
             self._driver.tell(Ordered(Pause() if is_held else Resume()))
 
-    # -- committing -------------------------------------------------------------------------------------
+    def _load_later(self, wishes: Sequence[LoadPages]) -> None:
+        self._outbox.ask_for_more(wishes)
 
-    async def _commit(self) -> None:
-        loop = asyncio.get_running_loop()
-        number = 0
-        while (parcel := await self._parcels.get()) is not None:
-            number += 1
-            await loop.run_in_executor(
-                self._commits,
-                self._until_done,
-                self._coordinator.commit,
-                number,
-                parcel,
-            )
-            self._committed = number
-            if self._parcels.qsize() < _PARCELS_WAITING:
-                self._room.set()
+    def _is_ours(self, site: Site) -> bool:
+        return self.crawl.holdings is not None and site in self.crawl.holdings.sites
 
     # -- beating ----------------------------------------------------------------------------------------
 
@@ -282,7 +273,14 @@ class Session:
         if self._is_bounded:
             self._allowance.keep_to(asked_at, news.share)
         if news.taken is not None and self._end is None:
-            self._driver.tell(self._taken(news.taken))
+            now = self._clock.now()
+            self._driver.tell(sites_taken(now, news.taken, self._rules_of, self._politeness))
+            learning = asyncio.get_running_loop().create_task(self._learn(news.taken.histories))
+            self._learning.add(learning)
+            learning.add_done_callback(self._learning.discard)
+        if news.collectors != self._collectors:
+            self._collectors = news.collectors
+            self._driver.tell(CollectorsCounted(news.collectors))
         self._probes.ask(news.to_measure)
         if news.mail:
             self._driver.tell(Found(news.mail))
@@ -298,6 +296,11 @@ class Session:
             self._end = End.OVER
             self._driver.drain()
 
+    async def _learn(self, histories: Sequence[tuple[Site, bytes]]) -> None:
+        for part in visits_told(histories):
+            self._driver.tell(part)
+            await asyncio.sleep(0)
+
     async def _sense(self) -> None:
         while self._delays is not None:
             for peer, round_trip_s in self._delays():
@@ -311,25 +314,11 @@ class Session:
         until_next_s = math.floor(now + 0.5) + 1 - now
         self._second_timer = asyncio.get_running_loop().call_later(until_next_s, self._read_meter)
 
-    def _taken(self, taken: Taken) -> SitesTaken:
-        now = self._clock.now()
-        rules: dict[Site, RobotsRules] = {}
-        not_before: dict[Site, Instant] = {}
-        for record in taken.snapshot.sites:
-            if record.robots_text is not None and (record.robots_expires_at or 0) > now:
-                rules[record.site] = self._rules_of(record.robots_text)
-            not_before[record.site] = Instant(record.free_at + _CLOCKS_DIFFER_S)
-        for site, until in taken.soiled_until.items():
-            delay_s = rules[site].crawl_delay_s if site in rules else None
-            free_at = Instant(until + self._politeness.pause_s(delay_s))
-            not_before[site] = max(free_at, not_before.get(site, free_at))
-        return SitesTaken(taken.sites, taken.snapshot, rules, not_before)
-
     async def _give_back(self) -> None:
         """Sites that are quiet, once everything that came of them is committed."""
         crawl = self.crawl
         assert crawl.holdings is not None
-        next_parcel = self._packed + self._driver.has_unsaved
+        next_parcel = self._outbox.packed + self._driver.has_unsaved
         busy = []
         for site, parcel in self._leaving.items():
             if not crawl.holdings.is_quiet(site):
@@ -339,11 +328,11 @@ class Session:
         if busy:
             self._driver.tell(SitesLeft(tuple(busy)))
         ready = [
-            site for site, parcel in self._leaving.items() if parcel is not None and parcel <= self._committed
+            site
+            for site, parcel in self._leaving.items()
+            if parcel is not None and parcel <= self._outbox.committed
         ]
         if ready:
             for site in ready:
                 del self._leaving[site]
-            await asyncio.get_running_loop().run_in_executor(
-                self._commits, self._until_done, self._coordinator.give_back, ready
-            )
+            await self._outbox.ask(self._coordinator.give_back, ready)

@@ -38,6 +38,7 @@ READ_MAIL = """
     FROM unnest(%s::bigint[], %s::bigint[]) AS mine (site_id, place)
     JOIN waiting ON waiting.site_id = mine.site_id AND waiting.place = mine.place
     JOIN site ON site.id = mine.site_id"""
+COUNT_COLLECTORS = f"SELECT count(*) FROM collector WHERE NOT is_gone AND until_at > {NOW}"  # noqa: S608
 IS_OVER = "SELECT ended_at IS NOT NULL FROM crawl"
 PUT_ROUND_TRIPS = """
     INSERT INTO latency SELECT site.id, %s, new.round_trip_s

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from headway.fleet.coordinator import Lines, NewShare, Parcel, Report, Taken
+from headway.fleet.coordinator import Lines, NewShare, Parcel, Portion, Report, Taken
 from headway.model.command import (
     SaveAgain,
     SaveFound,
@@ -36,6 +36,8 @@ class Consignment(msgspec.Struct, frozen=True):
     tasks: list[SaveTasks]
     found: list[SaveFound]
     again: list[SaveAgain]
+    again_after: list[int]
+    """How many pages settle before each of those: a page that settles and waits again is in both."""
     settled: list[SaveSettled]
     links: list[bytes | None]
     """Of each of the settled, as the store keeps them: most of a page's weight would else be URLs."""
@@ -49,13 +51,17 @@ class Consignment(msgspec.Struct, frozen=True):
     @classmethod
     def pack(cls, number: int, parcel: Parcel) -> Consignment:
         kinds: dict[type, list[Any]] = {kind: [] for kind in get_args(Saving)}
+        again_after = []
         for saving in parcel.batch:
             kinds[type(saving)].append(saving)
+            if isinstance(saving, SaveAgain):
+                again_after.append(len(kinds[SaveSettled]))
         return cls(
             number=number,
             tasks=kinds[SaveTasks],
             found=kinds[SaveFound],
             again=kinds[SaveAgain],
+            again_after=again_after,
             settled=[replace(saving, links=()) for saving in kinds[SaveSettled]],
             links=[rows.links_blob(saving.links) for saving in kinds[SaveSettled]],
             sites=kinds[SaveSite],
@@ -67,11 +73,13 @@ class Consignment(msgspec.Struct, frozen=True):
         )
 
     def unpack(self) -> Parcel:
-        first: list[Saving] = [*self.tasks, *self.found, *self.again]
-        settled = [
+        first: list[Saving] = [*self.tasks, *self.found]
+        settled: list[Saving] = [
             saving if links is None else replace(saving, links=rows.PackedLinks(links))
             for saving, links in zip(self.settled, self.links, strict=True)
         ]
+        for place, saving in reversed(list(zip(self.again_after, self.again, strict=True))):
+            settled.insert(place, saving)
         batch = [*first, *settled, *self.sites, *self.servers, *self.notices]
         notes = {(name, offset): note for name, offset, note in self.notes}
         return Parcel(batch, self.file_lengths, notes, self.lines)
@@ -83,9 +91,11 @@ class PackedTaken(msgspec.Struct, frozen=True):
     tasks: list[Task]
     records: list[SiteRecord]
     waiting: list[WaitingRecord]
+    unloaded: dict[Site, int]
     seen: bytes
     servers: list[tuple[str, bytes]]
     soiled_until: dict[Site, Instant]
+    histories: list[tuple[Site, bytes]]
 
     @classmethod
     def pack(cls, taken: Taken) -> PackedTaken:
@@ -96,17 +106,25 @@ class PackedTaken(msgspec.Struct, frozen=True):
             list(snapshot.tasks),
             list(snapshot.sites),
             list(snapshot.waiting),
+            dict(snapshot.unloaded),
             np.asarray(snapshot.seen, dtype=np.int64).tobytes(),
             [(address, rates) for address, rates in snapshot.servers],
             dict(taken.soiled_until),
+            list(taken.histories),
         )
 
     def unpack(self) -> Taken:
         seen: Sequence[PageKey] = np.frombuffer(self.seen, dtype=np.int64)  # type: ignore[assignment]
         snapshot = Snapshot(
-            self.started_at, self.tasks, self.records, self.waiting, seen, servers=self.servers
+            self.started_at,
+            self.tasks,
+            self.records,
+            self.waiting,
+            seen,
+            unloaded=self.unloaded,
+            servers=self.servers,
         )
-        return Taken(frozenset(self.sites), snapshot, self.soiled_until)
+        return Taken(frozenset(self.sites), snapshot, self.soiled_until, self.histories)
 
 
 class PackedNews(msgspec.Struct, frozen=True):
@@ -118,6 +136,7 @@ class PackedNews(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...]
     is_over: bool
     is_sent_away: bool
+    collectors: int
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):
@@ -125,7 +144,7 @@ class Question(msgspec.Struct, frozen=True, tag=True):
 
 
 class Join(Question, frozen=True):
-    pass
+    portion: Portion
 
 
 class Beat(Question, frozen=True):
@@ -144,10 +163,19 @@ class LookUp(Question, frozen=True):
     digests: tuple[str, ...]
 
 
+class LookBack(Question, frozen=True):
+    pages: tuple[Page, ...]
+
+
+class AskForMore(Question, frozen=True):
+    site: Site
+    most: int
+
+
 class Leave(Question, frozen=True):
     pass
 
 
-Asked = Join | Beat | Commit | GiveBack | LookUp | Leave
+Asked = Join | Beat | Commit | GiveBack | LookUp | LookBack | AskForMore | Leave
 read_question = msgspec.msgpack.Decoder(Asked).decode
 pack = msgspec.msgpack.Encoder().encode

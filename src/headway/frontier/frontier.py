@@ -36,7 +36,7 @@ class Frontier:
         self._changed: list[Room] = []
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
-        self._held_each = self._loaded_each = 0
+        self._held_each = self._loaded_each = self._trimmed_to = 0
         self._short: dict[Site, SpillingRoom] = {}
         self.waiting = 0
 
@@ -55,7 +55,19 @@ class Frontier:
             return Room(site)
         self._held_each = pages_held_each(self._most_held, len(self._rooms) + 1)
         self._loaded_each = pages_loaded_each(self._most_held, self._held_each)
+        if 2 * self._held_each <= self._trimmed_to:
+            # With so many sites, those that came before have to hold less than they did.
+            for room in self._rooms.values():
+                assert isinstance(room, SpillingRoom)
+                room.trim(self._held_each, self._loaded_each)
+        if 2 * self._held_each <= self._trimmed_to or not self._trimmed_to:
+            self._trimmed_to = self._held_each
         return SpillingRoom(site)
+
+    @property
+    def most_held(self) -> int | None:
+        """About how many of the pages that wait are in memory; None: all."""
+        return self._most_held
 
     def rooms(self) -> Iterator[Room]:
         return iter(self._rooms.values())
@@ -118,6 +130,14 @@ class Frontier:
         self._mind(room)
         return everyone
 
+    def leave(self, site: Site) -> None:
+        """Others will ask this site: nothing of it waits here any more, in the room or behind it."""
+        self.take_all(site)
+        room = self.room(site)
+        if isinstance(room, SpillingRoom):
+            self._short.pop(site, None)
+            self.waiting -= room.forget_the_store()
+
     # -- pages that wait in the store -------------------------------------------------------------------
 
     def left_in_store(self, site: Site, count: int) -> None:
@@ -128,13 +148,24 @@ class Frontier:
         self.waiting += count
         self._mind(room)
 
-    def wishes(self) -> list[tuple[Site, int]]:
+    @property
+    def is_short(self) -> bool:
+        """Whether there are any `wishes`."""
+        return bool(self._short)
+
+    def wishes(self, lent: Collection[PageKey]) -> list[tuple[Site, int]]:
         """Sites whose next pages are wanted from the store, and how many of the first it has. Asked once."""
-        if not self._short:
-            return []
-        wishes = [(room.site, room.wish(self._loaded_each)) for room in self._short.values()]
+        wishes = [(room.site, room.wish(self._loaded_each, lent)) for room in self._short.values()]
         self._short.clear()
         return wishes
+
+    def wait_unknown(self, site: Site, count: int) -> None:
+        """In the store, so many pages of this site wait that nobody has told us of."""
+        room = self.room(site)
+        assert isinstance(room, SpillingRoom)
+        room.spilled += count
+        room.waiting += count
+        self.waiting += count
 
     def load(
         self, site: Site, records: Sequence[WaitingRecord], lent: Collection[PageKey], *, is_all: bool
@@ -144,6 +175,7 @@ class Frontier:
         assert isinstance(room, SpillingRoom)
         self.waiting -= room.load(records, lent, self._ordering.page_key, self._serial + 1, is_all=is_all)
         self._serial += len(records)
+        room.trim(self._held_each, self._loaded_each)
         self._mark(room)
         self._mind(room)
 

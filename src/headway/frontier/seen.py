@@ -53,6 +53,14 @@ class SeenSet:
             self._merge()
         return new
 
+    def add_many(self, keys: NDArray[np.int64]) -> None:
+        """Add keys whether or not they are new; very many without an object for each."""
+        if len(keys) <= self._recent_limit // 16:
+            self.add_all(keys.tolist())
+        else:
+            self._merge()
+            self._settled = np.union1d(self._settled, keys)
+
     def _in_settled(self, keys: Sequence[PageKey]) -> list[bool]:
         settled = self._settled
         if not len(settled):

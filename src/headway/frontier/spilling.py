@@ -3,6 +3,10 @@
 The order is the same as without: every page in the room comes before every page that is only in the store,
 and a page that belongs behind the last one held goes there at once. When the room is nearly empty, the
 next ones are asked for; until they are there it counts them, but has nothing more to give.
+
+What the store says may be some moments old when it comes, since where several work on a crawl the store is
+elsewhere. So what leaves the room meanwhile is remembered, and what is sent to the store meanwhile is not
+taken for missing there.
 """
 
 from __future__ import annotations
@@ -36,13 +40,17 @@ def pages_loaded_each(in_all: int, held_each: int) -> int:
 
 
 class SpillingRoom(Room):
-    __slots__ = ("_end", "is_loading", "spilled")
+    __slots__ = ("_end", "_gone", "_is_certain", "spilled")
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self.spilled = 0
         """Pages that wait in the store only; they are counted in `waiting`."""
-        self.is_loading = False
+        self._gone: set[PageKey] | None = None
+        """While pages are being loaded, those that have left the room, or were lent out, since they were
+        asked for."""
+        self._is_certain = True
+        """The store was asked when it had all that this room has left to it."""
         self._end: tuple[Key, float] = _NO_END
         """The place of the last page held: what comes behind it is not."""
 
@@ -51,8 +59,19 @@ class SpillingRoom(Room):
         if not_before is None and self.spilled and (waiting.key, waiting.serial) > self._end:
             self.spilled += 1
             self.waiting += 1
+            self._is_certain = False
         else:
             super().put(waiting, not_before)
+
+    @property
+    def is_loading(self) -> bool:
+        return self._gone is not None
+
+    def take(self) -> Waiting:
+        waiting = super().take()
+        if self._gone is not None:
+            self._gone.add(waiting.page.key)
+        return waiting
 
     def trim(self, each: int, loaded: int) -> None:
         """Hold no more than so many of those in line, once it has become twice as many, or twice a load."""
@@ -62,15 +81,16 @@ class SpillingRoom(Room):
         for waiting in everyone[:each]:
             self._line.push(waiting)
         self.spilled += len(everyone) - each
+        self._is_certain = False
         self._end = everyone[each - 1].key, everyone[each - 1].serial
 
     def is_short(self, each: int) -> bool:
         """Whether it is time to ask for more."""
         return self.spilled > 0 and not self.is_loading and self._line.count <= each // 4
 
-    def wish(self, more: int) -> int:
+    def wish(self, more: int, lent: Collection[PageKey]) -> int:
         """How many pages to ask the store for: it has those held here, and the one lent out, as well."""
-        self.is_loading = True
+        self._gone, self._is_certain = set(lent), True
         return more + len(self._line) + len(self._later) + 1
 
     def spill_all_but_held(self, count: int) -> None:
@@ -93,10 +113,10 @@ class SpillingRoom(Room):
     ) -> int:
         """Take in what the store has first, with serials from `serial` on; returns by how much fewer pages
         wait than was thought."""
-        self.is_loading = False
-        held = self._line.page_keys()
-        held.update([waiting.page.key for _, waiting in self._later])
-        fresh = [record for record in records if record.page.key not in held and record.page.key not in lent]
+        here = self._line.page_keys() | (self._gone or set())
+        here.update([waiting.page.key for _, waiting in self._later], lent)
+        self._gone = None
+        fresh = [record for record in records if record.page.key not in here]
         if fresh:
             last_key = page_key(fresh[-1].page)
             if last_key == page_key(fresh[0].page) and _all_new(fresh):
@@ -106,7 +126,7 @@ class SpillingRoom(Room):
                 self._load_mixed(fresh, page_key, serial)
             self._end = max(self._end, (last_key, serial + len(fresh) - 1))
         self.spilled -= len(fresh)
-        missing = self.spilled if is_all or self.spilled < 0 else 0
+        missing = self.spilled if (is_all and self._is_certain) or self.spilled < 0 else 0
         self.spilled -= missing
         self.waiting -= missing
         if not self.spilled:
@@ -137,7 +157,16 @@ class SpillingRoom(Room):
     def take_all(self) -> list[Waiting]:
         everyone = super().take_all()
         self.waiting = self.spilled
+        if self._gone is not None:
+            self._gone.update([waiting.page.key for waiting in everyone])
         return everyone
+
+    def forget_the_store(self) -> int:
+        """What waits there is others' business from now on; returns how many pages that were."""
+        count, self.spilled = self.spilled, 0
+        self.waiting -= count
+        self._gone, self._end = None, _NO_END
+        return count
 
     def ready_at(self) -> Instant:
         if self._line.count:

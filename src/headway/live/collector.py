@@ -40,8 +40,8 @@ _TAKEN_AT_ONCE = 2000
 
 _MOST_SITEMAPS = 1000
 _NOT_MODIFIED = 304
-LookUp = Callable[[Page | None, str], Awaitable[None]]
-"""Of a page, or of a digest."""
+LookUp = Callable[[Sequence[Page], str], Awaitable[None]]
+"""Of pages, or of a digest."""
 _KEPT = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED})
 
 
@@ -75,9 +75,11 @@ class WebCollector:
         find_copy: Callable[[Page], Copy | None] | None = None,
         extractor: Extractor | None = None,
         look_up: LookUp | None = None,
+        recrawls: bool = True,
     ) -> None:
         """`look_up` is awaited before `find_copy` or `find_digest` are asked of something new, `make_room`
-        before a page is kept and handed to `on_page`; `find_copy` says what there is of one fetched again."""
+        before a page is kept and handed to `on_page`; `find_copy` says what there is of one fetched again.
+        `recrawls`: what a list says has changed is fetched again, where there is a `find_copy`."""
         self._fetcher = fetcher
         self._archive = archive
         self._find_digest = find_digest
@@ -90,6 +92,7 @@ class WebCollector:
         self._find_copy = find_copy
         self._extractor = extractor
         self._look_up = look_up
+        self._recrawls = recrawls and find_copy is not None
         self._aside = Aside()
         self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,7 +133,7 @@ class WebCollector:
     async def _page(self, command: FetchPage, settle: Settle) -> None:
         page = command.lease.page
         if self._look_up is not None and is_again(command.lease.attempt):
-            await self._look_up(page, "")
+            await self._look_up((page,), "")
         copy = self._copy_of(command.lease)
         accepted = self._accept_types
         if accepted is not None and self._reads_lists:
@@ -139,8 +142,10 @@ class WebCollector:
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         items = await self._extract(response, page) if self._extractor and parsed is not None else ()
-        if self._look_up is not None and parsed is not None and self._original(parsed.digest) is None:
-            await self._look_up(None, parsed.digest)
+        is_same = copy is not None and response.status == _NOT_MODIFIED
+        digest = copy.digest if copy is not None and is_same else parsed.digest if parsed is not None else ""
+        if self._look_up is not None and digest and self._original(digest) is None:
+            await self._look_up((), digest)
         if self._make_room is not None:
             await self._make_room()
         if parsed is not None and parsed.is_list:
@@ -149,7 +154,7 @@ class WebCollector:
         original = self._original(parsed.digest) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
-        if copy is not None and response.status == _NOT_MODIFIED:
+        if copy is not None and is_same:
             original = self._original(copy.digest) or Original(page.url, copy.fetched_at)
         capture = self._keep(response, parsed, outcome, original)
         if self._on_page is not None:
@@ -186,18 +191,20 @@ class WebCollector:
         for begin in range(0, len(parsed.links), _TAKEN_AT_ONCE):
             part = parsed.links[begin : begin + _TAKEN_AT_ONCE]
             settle(Found(part))
-            if self._find_copy is not None and (changed := self._changed_since(part, parsed)):
+            if self._recrawls and (changed := await self._changed_since(part, parsed)):
                 settle(Again(changed, self._clock.now()))
             await asyncio.sleep(0)
 
-    def _changed_since(self, pages: Sequence[Page], parsed: Parsed) -> tuple[Page, ...]:
+    async def _changed_since(self, pages: Sequence[Page], parsed: Parsed) -> tuple[Page, ...]:
         """The pages on a list that it says have changed since they were last fetched."""
         assert self._find_copy is not None
+        dated = [page for page in pages if parsed.modified_at.get(page.key) is not None]
+        if self._look_up is not None:
+            await self._look_up(dated, "")
         changed = []
-        for page in pages:
-            modified_at = parsed.modified_at.get(page.key)
-            copy = self._find_copy(page) if modified_at is not None else None
-            if copy is None or modified_at is None or copy.is_waiting:
+        for page in dated:
+            modified_at, copy = parsed.modified_at[page.key], self._find_copy(page)
+            if copy is None or copy.is_waiting:
                 continue
             if copy.kind in _KEPT and copy.fetched_at < modified_at <= self._clock.now():
                 changed.append(page)

@@ -46,6 +46,7 @@ from headway.units import FOREVER, Instant, Seconds
 Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
 Fail = Callable[[BaseException], None]
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
+LoadLater = Callable[[Sequence[LoadPages]], None]
 _LONGEST_PUT_OFF_S = 1.0
 _SAVINGS = frozenset(get_args(Saving))
 
@@ -88,11 +89,14 @@ class LiveDriver:
         commit_every_s: Seconds = Seconds(0.1),
         stays: bool = False,
         first_waiting: FirstWaiting | None = None,
+        load_later: LoadLater | None = None,
     ) -> None:
         """`stays`: with nothing left to fetch it waits for what may come, until it is drained or stopped.
-        `first_waiting` reads the store, and is needed where pages that wait spill to it."""
+        Where pages that wait spill to the store, `first_waiting` reads it, or `load_later` has it read when
+        it has what the journal was told, and tells of it then."""
         self._stays = stays
         self._first_waiting = first_waiting
+        self._load_later = load_later
         self._crawl = crawl
         self._collector = collector
         self._journal = journal
@@ -258,8 +262,12 @@ class LiveDriver:
                 self._schedule_commit()
 
     def _load_wished(self) -> None:
-        """Here the store and the machine agree on what waits: nothing happens between reading and telling."""
+        """Here the journal knows of all that waits; a store that is at hand has it, too."""
         if not self._wished:
+            return
+        if self._load_later is not None:
+            wished, self._wished = self._wished, []
+            self._load_later(wished)
             return
         assert self._first_waiting is not None
         loads = []

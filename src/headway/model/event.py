@@ -44,6 +44,20 @@ class SitesLeft(msgspec.Struct, frozen=True):
     sites: tuple[Site, ...]
 
 
+class CollectorsCounted(msgspec.Struct, frozen=True, gc=False):
+    """So many, with this one, work on the crawl: what is for all of them is to be shared."""
+
+    collectors: int
+
+
+class VisitsTold(msgspec.Struct, frozen=True):
+    """How pages of a site of ours were found on earlier visits, by whoever made these: a history for each,
+    as `policy.freshness` packs them."""
+
+    site: Site
+    histories: tuple[bytes, ...]
+
+
 class PageSettled(msgspec.Struct, frozen=True):
     """A leased page came to an end, with the links found on it (canonical, in document order)."""
 
@@ -67,7 +81,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class PagesLoaded(msgspec.Struct, frozen=True):
-    """What `LoadPages` asked for, read when the store had all savings until now, and told at once."""
+    """What `LoadPages` asked for, read when the store had at least all savings until then."""
 
     loads: tuple[Loaded, ...]
 
@@ -137,7 +151,7 @@ class Draining(msgspec.Struct, frozen=True):
     """Start nothing more; what is under way may finish."""
 
 
-_FromFleet = SitesTaken | SitesLeft
+_FromFleet = SitesTaken | SitesLeft | CollectorsCounted | VisitsTold
 _FromPerson = Seeded | Restored | CapacityChanged | Ordered | DelaySensed | Draining
 FromOutside = _FromFleet | _FromPerson | Found | Again | Delivered
 Event = FromOutside | PageSettled | RobotsSettled | PagesLoaded | Tick

@@ -38,6 +38,18 @@ class RevisitPolicy(Protocol):
         """So much of the link is left over by those who have a deadline."""
         ...
 
+    def learn(self, site: Site, history: bytes) -> None:
+        """A page known from before, not visited just now: it takes its part of the budget."""
+        ...
+
+    def forget(self, site: Site) -> None:
+        """Somebody else visits this site from now on, out of another budget."""
+        ...
+
+    def work_beside(self, collectors: int) -> None:
+        """So many, with this one, have the crawl's budget together."""
+        ...
+
 
 class FixedRevisit(msgspec.Struct, frozen=True):
     every_s: Seconds
@@ -47,6 +59,15 @@ class FixedRevisit(msgspec.Struct, frozen=True):
 
     def spare(self, now: Instant, bytes_per_s: BytesPerSecond) -> None:
         """What is left makes no difference."""
+
+    def learn(self, site: Site, history: bytes) -> None:
+        """Nor does what a page was like."""
+
+    def forget(self, site: Site) -> None:
+        """Nothing is known of any site."""
+
+    def work_beside(self, collectors: int) -> None:
+        """There is no budget to share."""
 
 
 class _SiteTally:
@@ -84,8 +105,9 @@ class AdaptiveRevisit:
         self._shortest_s = shortest_s
         self._longest_s = longest_s
         self._visits_per_s = visits_per_s
+        self._bytes_per_s_of_all = bytes_per_s
         self._most_bytes_per_s = bytes_per_s
-        self._spare_bytes_per_s = bytes_per_s
+        self._left_bytes_per_s = UNBOUNDED
         self._beliefs = Beliefs(shortest_s, longest_s)
         self._sites: dict[Site, _SiteTally] = {}
         self._price = 0.0
@@ -94,11 +116,21 @@ class AdaptiveRevisit:
         self._priced_at = -math.inf
 
     def spare(self, now: Instant, bytes_per_s: BytesPerSecond) -> None:
-        self._spare_bytes_per_s = min(bytes_per_s, self._most_bytes_per_s)
+        self._left_bytes_per_s = bytes_per_s
 
     def learn(self, site: Site, history: bytes) -> None:
-        """A page known from before, not visited just now: it takes its part of the budget."""
-        self._count(self._tally(site), history)
+        tally = self._tally(site)
+        self._count(tally, history)
+        tally.priced_at = self._priced_at = -math.inf
+
+    def forget(self, site: Site) -> None:
+        self._sites.pop(site, None)
+        self._priced_at = -math.inf
+
+    def work_beside(self, collectors: int) -> None:
+        self._priced_at = -math.inf
+        # Equal parts, though their sites are not equal: so the sum is right without anybody being asked.
+        self._most_bytes_per_s = BytesPerSecond(self._bytes_per_s_of_all / max(1, collectors))
 
     def next_at(self, now: Instant, site: Site, visit_bytes: int, history: bytes) -> Instant | None:
         tally = self._tally(site)
@@ -151,9 +183,10 @@ class AdaptiveRevisit:
                 together[step, visit_bytes] += count
                 by_step[step] += count
         self._beliefs.learn_from(by_step)
-        self._price = self._beliefs.price_within(together, self._spare_bytes_per_s)
+        spare_bytes_per_s = min(self._left_bytes_per_s, self._most_bytes_per_s)
+        self._price = self._beliefs.price_within(together, spare_bytes_per_s)
         round_bytes = sum(count * visit_bytes for (_, visit_bytes), count in together.items())
-        self._round_s = round_bytes / max(self._spare_bytes_per_s, 1e-9)
+        self._round_s = round_bytes / max(spare_bytes_per_s, 1e-9)
 
     def _tally(self, site: Site) -> _SiteTally:
         tally = self._sites.get(site)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 from headway.model.command import PageState, SaveAgain, SaveSettled, Saving
 from headway.model.copy import Copy
@@ -28,10 +30,12 @@ _FIND_COPY = """
            last_modified, history
     FROM seen LEFT JOIN page ON page.id = seen.page_id LEFT JOIN sighting ON sighting.page_id = page.id
     WHERE seen.site_id = (SELECT id FROM site WHERE site = ?) AND seen.key = ?"""
+# A page that waits once more after a single visit has none yet, and is to be visited all the same.
 _HISTORIES = """
-    SELECT site.site, sighting.history
-    FROM seen JOIN sighting ON sighting.page_id = seen.page_id JOIN site ON site.id = seen.site_id
-    WHERE sighting.history NOT NULL"""
+    SELECT site.site, coalesce(sighting.history, x'')
+    FROM site JOIN seen ON seen.site_id = site.id LEFT JOIN sighting ON sighting.page_id = seen.page_id
+    WHERE (sighting.history NOT NULL OR (seen.place NOT NULL AND seen.page_id NOT NULL))"""
+_HISTORIES_OF = _HISTORIES + " AND site.site IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own words
 # A page beyond its site's limit was never asked for: for the limit it is as new as it was.
 _CHOOSE = """
     CREATE TEMP TABLE chosen AS
@@ -77,9 +81,13 @@ def find_copy(connection: sqlite3.Connection, page: Page) -> Copy | None:
     )
 
 
-def histories(connection: sqlite3.Connection) -> Iterator[tuple[Site, bytes]]:
-    """The visits of every page that has had more than one."""
-    return iter(connection.execute(_HISTORIES))
+def histories(
+    connection: sqlite3.Connection, sites: Sequence[Site] | None = None
+) -> Iterator[tuple[Site, bytes]]:
+    """How every page of these sites, or of all, was found that has been visited and may be visited again."""
+    if sites is None:
+        return iter(connection.execute(_HISTORIES))
+    return iter(connection.execute(_HISTORIES_OF, (msgspec.json.encode(sites).decode(),)))
 
 
 def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(0.0)) -> int | None:

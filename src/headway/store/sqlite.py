@@ -19,7 +19,7 @@ from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
-from headway.ports import Original
+from headway.ports import Original, Part
 from headway.store import again, partial, rows, schema
 from headway.store import statements as sql
 from headway.store.batch import BatchWriter, Notes, Numbers
@@ -137,10 +137,10 @@ class SqliteStore:
         found = self._find_content(digest)
         return None if found is None else found[1]
 
-    def load_sites(self, started_at: Instant, sites: Sequence[Site]) -> Snapshot:
-        """The part of the crawl that these sites are."""
+    def load_sites(self, started_at: Instant, sites: Sequence[Site], part: Part | None = None) -> Snapshot:
+        """The part of the crawl that these sites are, with the pages that wait or a part of them."""
         with self._mutex, clear_errors(self.path):
-            return partial.load_sites(self._connection, started_at, sites)
+            return partial.load_sites(self._connection, started_at, sites, part)
 
     def sites_that_wait(self) -> list[Site]:
         with self._mutex, clear_errors(self.path):
@@ -156,10 +156,11 @@ class SqliteStore:
         with self._mutex, clear_errors(self.path):
             return self._connection.execute("SELECT 1 FROM round LIMIT 1").fetchone() is not None
 
-    def histories(self) -> list[tuple[Site, bytes]]:
-        """The visits of every page that has had more than one."""
+    def histories(self, sites: Sequence[Site] | None = None) -> list[tuple[Site, bytes]]:
+        """How every page of these sites, or of all, was found that may be visited again: the visits since the
+        first, as `policy.freshness` packs them."""
         with self._mutex, clear_errors(self.path):
-            return list(again.histories(self._connection))
+            return list(again.histories(self._connection, sites))
 
     def committed_lengths(self) -> Mapping[str, int]:
         with self._mutex, clear_errors(self.path):
@@ -228,8 +229,10 @@ class SqliteStore:
     def _load_sites(self) -> list[SiteRecord]:
         return [SiteRecord(*row) for row in self._connection.execute(sql.LOAD_SITES)]
 
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+    def first_waiting(self, site: Site, most: int, due_by: Instant | None = None) -> Sequence[WaitingRecord]:
         with self._mutex, clear_errors(self.path):
+            if due_by is not None:
+                return partial.first_due(self._connection, site, most, due_by)
             return self._first_waiting(site, most)
 
     def _first_waiting(self, site: Site, most: int) -> list[WaitingRecord]:

@@ -72,6 +72,10 @@ COUNT_WAITING = "SELECT site, count(*) FROM waiting JOIN site ON site.id = site_
 FIRST_WAITING = """
     SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
     FROM waiting INDEXED BY waiting_in_order WHERE site_id = ? ORDER BY rank, place LIMIT ?"""
+FIRST_DUE = """
+    SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting INDEXED BY waiting_in_order
+    WHERE site_id = ? AND (retry_at IS NULL OR retry_at <= ?) ORDER BY rank, place LIMIT ?"""
 RANK_ANEW = """
     UPDATE waiting SET rank =
         rank_of((SELECT site FROM site WHERE site.id = site_id), path, key, depth, coalesce(score, 0.0))"""

@@ -32,6 +32,8 @@ class Asked(NamedTuple):
     """False for an answer that nobody waited for until its end."""
     by: str = ""
     """The address that asked."""
+    is_conditional: bool = False
+    """Only wanted if it was no longer as it is, and so answered without a body."""
 
 
 class Verdict(NamedTuple):
@@ -65,12 +67,15 @@ class FleetWeb:
         host: str = "127.0.0.1",
         sees_arrivals: bool = False,
         is_alike: bool = False,
+        has_tags: bool = False,
     ) -> None:
         """`sees_arrivals`: an answer has ended when the other side has all of it, or took the last of it.
-        `is_alike`: pages of the same number are the same on all sites."""
+        `is_alike`: pages of the same number are the same on all sites. `has_tags`: each page has an ETag, and
+        who knows it is told that nothing has changed."""
         self._host = host
         self._sees_arrivals = sees_arrivals
         self._is_alike = is_alike
+        self._has_tags = has_tags
         self._pages = pages
         self._fan = fan
         self._latency_s = latency_s
@@ -98,6 +103,16 @@ class FleetWeb:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
+
+    def visits(self, since: int = 0) -> dict[tuple[str, str], list[Asked]]:
+        """The visits to each page that there is, in order, without the first so many requests."""
+        found: dict[tuple[str, str], list[Asked]] = {
+            (site, f"/{number}"): [] for site in self.sites for number in range(self._pages)
+        }
+        for each in self.asked[since:]:
+            if (each.site, each.path) in found:
+                found[each.site, each.path].append(each)
+        return found
 
     def judge(self, interval_s: float, *, slack_s: float = 0.01) -> Verdict:
         """Pages that were asked for twice because the first answer was not waited for count once."""
@@ -150,7 +165,8 @@ class FleetWeb:
                 while True:
                     head = await reader.readuntil(b"\r\n\r\n")
                     path = head.split(b" ", 2)[1].decode()
-                    await self._answer(number, path, writer)
+                    knows = f'\r\nIf-None-Match: "{path}"\r\n'.encode() in head
+                    await self._answer(number, path, writer, is_conditional=self._has_tags and knows)
             except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 pass
             finally:
@@ -158,16 +174,17 @@ class FleetWeb:
 
         return talk
 
-    async def _answer(self, number: int, path: str, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, number: int, path: str, writer: asyncio.StreamWriter, *, is_conditional: bool
+    ) -> None:
         began_at = time.monotonic() - (_ago_s(writer, _DATA_RECEIVED_AT) if self._sees_arrivals else 0.0)
         if path != "/robots.txt":
             await asyncio.sleep(self._latency_s)
-        body = self._body(number, path)
-        status = "200 OK" if body else "404 Not Found"
-        writer.write(
-            f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        body = b"" if is_conditional else self._body(number, path)
+        status = "304 Not Modified" if is_conditional else "200 OK" if body else "404 Not Found"
+        tag = f'ETag: "{path}"\r\n' if self._has_tags else ""
+        head = f"Content-Type: text/html\r\n{tag}Content-Length: {len(body)}\r\n"
+        writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
         is_whole = True
         try:
             await writer.drain()
@@ -178,7 +195,9 @@ class FleetWeb:
             ended_at, is_whole = await _arrived(writer, ended_at)
         by = writer.get_extra_info("peername", ("",))[0]
         is_whole = is_whole and not writer.is_closing()
-        self.asked.append(Asked(self.sites[number], path, began_at, ended_at, len(body) + 80, is_whole, by))
+        sent = len(body) + 80
+        asked = Asked(self.sites[number], path, began_at, ended_at, sent, is_whole, by, is_conditional)
+        self.asked.append(asked)
 
     def _body(self, number: int, path: str) -> bytes:
         page = int(path[1:]) if path[1:].isdigit() else -1

@@ -30,10 +30,12 @@ _FIND_COPIES = """
     JOIN site ON site.site = asked.site
     JOIN seen ON seen.site_id = site.id AND seen.key = asked.key
     LEFT JOIN page ON page.id = seen.page_id LEFT JOIN sighting ON sighting.page_id = page.id"""
+# A page that waits once more after a single visit has none yet, and is to be visited all the same.
 _HISTORIES = """
-    SELECT site.site, sighting.history
-    FROM seen JOIN sighting ON sighting.page_id = seen.page_id JOIN site ON site.id = seen.site_id
-    WHERE sighting.history IS NOT NULL"""
+    SELECT site.site, coalesce(sighting.history, '')
+    FROM site JOIN seen ON seen.site_id = site.id LEFT JOIN sighting ON sighting.page_id = seen.page_id
+    WHERE (sighting.history IS NOT NULL OR (seen.place IS NOT NULL AND seen.page_id IS NOT NULL))"""
+_HISTORIES_OF = f"{_HISTORIES} AND site.site = ANY(%s)"
 _CHOOSE = f"""
     CREATE TEMP TABLE chosen ON COMMIT DROP AS
     SELECT seen.site_id, (SELECT last_value + 1 FROM {PLACES}) * 1000
@@ -68,9 +70,12 @@ def find_copies(
     }
 
 
-def histories(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[Site, bytes]]:
-    """The visits of every page that has had more than one."""
-    return [(Site(from_text(site)), history) for site, history in connection.execute(_HISTORIES).fetchall()]
+def histories(
+    connection: psycopg.Connection[tuple[Any, ...]], sites: Sequence[Site] | None = None
+) -> list[tuple[Site, bytes]]:
+    """How every page of these sites, or of all, was found that has been visited and may be visited again."""
+    asked = (_HISTORIES,) if sites is None else (_HISTORIES_OF, ([to_text(site) for site in sites],))
+    return [(Site(from_text(site)), history) for site, history in connection.execute(*asked).fetchall()]
 
 
 def begin_round(

@@ -102,6 +102,17 @@ COUNT_WAITING = """
 FIRST_WAITING = """
     SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
     FROM waiting WHERE site_id = %s ORDER BY rank, place LIMIT %s"""
+FIRST_DUE = """
+    SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at FROM waiting
+    WHERE site_id = %s AND (retry_at IS NULL OR retry_at <= %s) ORDER BY rank, place LIMIT %s"""
+COUNT_DUE = """
+    SELECT site.id, site.site, count(*) FROM waiting JOIN site ON site.id = site_id
+    WHERE site_id = ANY(%(sites)s) AND (retry_at IS NULL OR retry_at <= %(due_by)s)
+    GROUP BY site.id ORDER BY site.id"""
+PUT_OFF = """
+    SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting JOIN site ON site.id = waiting.site_id
+    WHERE site_id = ANY(%(sites)s) AND retry_at > %(due_by)s ORDER BY place"""
 ALL_WAITING = """
     SELECT site_id, place, site, path, key, depth, coalesce(score, 0.0)
     FROM waiting JOIN site ON site.id = waiting.site_id"""

@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import numpy as np
 
-from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveNotice, Saving
+from headway.model.command import Saving
 from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
-from headway.model.task import Task
-from headway.ports import Original
+from headway.model.snapshot import Snapshot, WaitingRecord
+from headway.ports import Original, Part
 from headway.store import course, rows
-from headway.store import statements as shared
 from headway.store.batch import Notes
 from headway.store.postgres import again, arrays
 from headway.store.postgres import statements as sql
@@ -28,7 +24,8 @@ from headway.store.postgres.batch import BatchWriter, Sorted
 from headway.store.postgres.course import sample_row, write_course
 from headway.store.postgres.mending import mend
 from headway.store.postgres.numbers import Numbers
-from headway.store.postgres.tables import check_version, open_or_make, translated_query
+from headway.store.postgres.reading import Reading, first_due, first_waiting, page_from
+from headway.store.postgres.tables import check_version, open_or_make
 from headway.store.postgres.texts import from_text, to_text
 from headway.units import BytesPerSecond, Instant
 
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     import psycopg
 
 T = TypeVar("T")
+_RANKED_AT_ONCE = 10_000
 
 
 class PostgresStore:
@@ -79,9 +77,11 @@ class PostgresStore:
         row = self.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
         return None if row is None else self.load_sites(Instant(row[0]), None, most_waiting)
 
-    def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
+    def first_waiting(self, site: Site, most: int, due_by: Instant | None = None) -> Sequence[WaitingRecord]:
         (site_id,) = self.site_ids_of([site])
-        return self.asked(lambda run: _first_waiting(run, site, site_id, most))
+        if due_by is not None:
+            return self.asked(lambda run: first_due(run, site, site_id, most, due_by))
+        return self.asked(lambda run: first_waiting(run, site, site_id, most))
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None:
         text = to_text(msgspec.json.encode(job, enc_hook=str).decode())
@@ -162,9 +162,10 @@ class PostgresStore:
     def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
         return self.asked(lambda run: again.find_copies(run, pages))
 
-    def histories(self) -> list[tuple[Site, bytes]]:
-        """The visits of every page that has had more than one."""
-        return self.asked(again.histories)
+    def histories(self, sites: Sequence[Site] | None = None) -> list[tuple[Site, bytes]]:
+        """How every page of these sites, or of all, was found that may be visited again: the visits since the
+        first, as `policy.freshness` packs them."""
+        return self.asked(lambda run: again.histories(run, sites))
 
     @property
     def has_rounds(self) -> bool:
@@ -208,16 +209,21 @@ class PostgresStore:
                 raise
 
     def load_sites(
-        self, started_at: Instant, site_ids: Sequence[int] | None, most_waiting: int | None = None
+        self,
+        started_at: Instant,
+        site_ids: Sequence[int] | None,
+        most_waiting: int | None = None,
+        part: Part | None = None,
     ) -> Snapshot:
-        """The part of the crawl that these sites are, as of one instant; None: all of it."""
+        """The part of the crawl that these sites are, as of one instant; None: all of it. Of the pages that
+        wait, about `most_waiting`, or a part."""
 
         def read(connection: psycopg.Connection[tuple[Any, ...]]) -> Snapshot:
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 if site_ids is not None:
                     connection.execute("DELETE FROM mail WHERE site_id = ANY(%s)", (list(site_ids),))
-                return _Reading(connection, site_ids, most_waiting).snapshot(started_at)
+                return Reading(connection, site_ids, most_waiting, part).snapshot(started_at)
 
         return self.asked(read)
 
@@ -230,13 +236,16 @@ class PostgresStore:
 
     def _rank_anew(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         with connection.transaction():
-            ranks = [
-                (site_id, place, self._rank_of(_page(path, site, key, depth, score)))
-                for site_id, place, site, path, key, depth, score in connection.execute(sql.ALL_WAITING)
-            ]
-            if ranks:
-                types = ("bigint", "bigint", "double precision")
-                connection.execute(sql.RANK_ANEW, arrays.columns(ranks, types))
+            # A part at a time: there may be millions.
+            with connection.cursor("everyone") as everyone:
+                everyone.execute(sql.ALL_WAITING)
+                while part := everyone.fetchmany(_RANKED_AT_ONCE):
+                    ranks = [
+                        (site_id, place, self._rank_of(page_from(path, site, key, depth, score)))
+                        for site_id, place, site, path, key, depth, score in part
+                    ]
+                    types = ("bigint", "bigint", "double precision")
+                    connection.execute(sql.RANK_ANEW, arrays.columns(ranks, types))
             connection.execute("UPDATE crawl SET waiting_order = %s", (self._order,))
 
     @staticmethod
@@ -254,95 +263,3 @@ class PostgresStore:
         site, path, fetched_at, payload_digest = row
         url = rows.url_of(from_text(path), Site(from_text(site)))
         return Original(url, Instant(fetched_at)), payload_digest or digest
-
-
-class _Reading:
-    """A snapshot read within one transaction."""
-
-    def __init__(
-        self,
-        connection: psycopg.Connection[tuple[Any, ...]],
-        site_ids: Sequence[int] | None,
-        most_waiting: int | None,
-    ) -> None:
-        self._connection = connection
-        self._run = connection.execute
-        self._site_ids = site_ids
-        self._most_waiting = most_waiting
-
-    def snapshot(self, started_at: Instant) -> Snapshot:
-        waiting, unloaded = self._waiting()
-        return Snapshot(
-            started_at=started_at,
-            tasks=[
-                Task(
-                    Site(from_text(site)), msgspec.json.decode(from_text(seeds), type=tuple[str, ...]), *rest
-                )
-                for site, seeds, *rest in self._all(shared.LOAD_TASKS, "task.site_id")
-            ],
-            sites=[
-                SiteRecord(Site(from_text(site)), free_at, failures, text and from_text(text), *rest)
-                for site, free_at, failures, text, *rest in self._all(shared.LOAD_SITES, "site.id")
-            ],
-            waiting=waiting,
-            unloaded=unloaded,
-            seen=self._seen(),
-            servers=self._run(shared.SERVERS).fetchall(),
-            notices=[
-                SaveNotice(Site(from_text(site)), at, from_text(what), from_text(subject))
-                for site, at, what, subject in self._run(shared.NOTICES).fetchall()
-            ],
-        )
-
-    def _waiting(self) -> tuple[list[WaitingRecord], dict[Site, int]]:
-        if self._most_waiting is None:
-            everyone = self._all(shared.LOAD_WAITING, "waiting.site_id")
-            return [
-                WaitingRecord(_page(path, site, key, depth, score), attempt, retry_at)
-                for site, path, key, depth, score, attempt, retry_at in everyone
-            ], {}
-        ids = None if self._site_ids is None else list(self._site_ids)
-        counts = [
-            (site_id, Site(from_text(site)), count)
-            for site_id, site, count in self._run(sql.COUNT_WAITING, {"sites": ids}).fetchall()
-        ]
-        each = pages_held_each(self._most_waiting, len(counts))
-        waiting = [
-            record
-            for site_id, site, _ in counts
-            for record in _first_waiting(self._connection, site, site_id, each)
-        ]
-        return waiting, {site: count - each for _, site, count in counts if count > each}
-
-    def _seen(self) -> Sequence[PageKey]:
-        keys = self._all("SELECT key FROM seen ORDER BY site_id, key", "seen.site_id")
-        # Eight bytes a key: ten million of them as Python integers would take 400 MB.
-        seen: Sequence[PageKey] = np.fromiter(  # type: ignore[assignment]
-            (key for (key,) in keys), dtype=np.int64, count=len(keys)
-        )
-        return seen
-
-    def _all(self, query: str, column: str) -> list[tuple[Any, ...]]:
-        text = translated_query(query)
-        if self._site_ids is None:
-            return self._run(text.encode()).fetchall()
-        head, order, tail = text.rpartition("ORDER BY")
-        joint = "AND" if "WHERE" in head else "WHERE"
-        text = f"{head} {joint} {column} = ANY(%s) {order} {tail}"
-        return self._run(text.encode(), (list(self._site_ids),)).fetchall()
-
-
-def _first_waiting(
-    connection: psycopg.Connection[tuple[Any, ...]], site: Site, site_id: int, most: int
-) -> list[WaitingRecord]:
-    return [
-        WaitingRecord(_page(path, site, key, depth, score), attempt, retry_at)
-        for path, key, depth, score, attempt, retry_at in connection.execute(
-            sql.FIRST_WAITING, (site_id, most)
-        ).fetchall()
-    ]
-
-
-def _page(path: str, site: str, key: int, depth: int, score: float) -> Page:
-    site = from_text(site)
-    return Page(rows.url_of(from_text(path), Site(site)), Site(site), PageKey(key), depth, score)
