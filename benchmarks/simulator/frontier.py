@@ -104,7 +104,7 @@ def _hand_out(frontier: Frontier, known: KnownPages, rounds: int, *, is_all_held
             frontier.free(room.site, Instant(now + INTERVAL_S))
             if is_all_held:
                 continue
-            for site, most in frontier.wishes():
+            for site, most in frontier.wishes(()):
                 records, is_all = known.first(site, frontier.room(site).waiting, most)
                 frontier.load(site, records, (), is_all=is_all)
         lengths.append((time.process_time() - known.spent_s - begun) / (rounds // SPANS) * 1e6)
