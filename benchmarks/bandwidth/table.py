@@ -1,9 +1,13 @@
-"""`python -m benchmarks.bandwidth.table FILE...`: what `--json` kept, as the table of README.md."""
+"""`python -m benchmarks.bandwidth.table FILE...`: what `--json` kept, as the table of README.md.
+
+Of a setting that was measured several times, each figure is the median, with all of them behind it.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from benchmarks.bandwidth.drive import Measured
@@ -25,15 +29,39 @@ def table(rows: list[Kept]) -> str:
         "| setting | | use of the bound | highest second | any second | furthest site | verdict |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
-        verdict = row.verdict
-        anywhere = "" if verdict.worst_window is None else f"{verdict.worst_window:+.1%}"
-        site = "" if verdict.worst_site is None else f"{verdict.worst_site:.1%}"
+    for name in dict.fromkeys(row.setting.name for row in rows):
+        same = [row for row in rows if row.setting.name == name]
+        setting, verdicts = same[0].setting, [row.verdict for row in same]
+        typical = msgspec.structs.replace(
+            verdicts[0],
+            use=median(verdict.use for verdict in verdicts),
+            over=median(verdict.over for verdict in verdicts),
+            worst_site=_median_if_any([verdict.worst_site for verdict in verdicts]),
+        )
+        figures = (
+            _told([verdict.use for verdict in verdicts], ".3f"),
+            _told([verdict.over for verdict in verdicts], "+.1%"),
+            _told([verdict.worst_window for verdict in verdicts], "+.1%"),
+            _told([verdict.worst_site for verdict in verdicts], ".1%"),
+        )
         lines.append(
-            f"| `{row.setting.name}` | {row.setting.explained} | {verdict.use:.3f} | {verdict.over:+.1%}"
-            f" | {anywhere} | {site} | {met(row.setting, verdict).lower()} |"
+            f"| `{name}` | {setting.explained} | {' | '.join(figures)} | {met(setting, typical).lower()} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _median_if_any(figures: list[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return median(known) if known else None
+
+
+def _told(figures: list[float | None], form: str) -> str:
+    middle = _median_if_any(figures)
+    if middle is None:
+        return ""
+    if len(figures) == 1:
+        return f"{middle:{form}}"
+    return f"{middle:{form}} ({', '.join(f'{figure:{form}}' for figure in figures if figure is not None)})"
 
 
 def main() -> int:
