@@ -56,8 +56,10 @@ def translated_extensions(root: Path) -> list[Any]:
     from mypyc.build import mypycify
 
     modules = [str(root / "src" / name) for name in (root / COMPILED).read_text().split()]
-    # What is missing while building is not needed to translate; a user's own settings have no say in it.
-    options = ["--config-file=", "--ignore-missing-imports", "--cache-dir", str(root / "build" / "mypy")]
+    # What is missing while building is not needed to translate, nor is what the other modules make of it; a
+    # user's own settings have no say in this.
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    options += ["--cache-dir", os.devnull]
     before = os.environ.get("MYPYPATH")
     os.environ["MYPYPATH"] = str(root / "src")
     try:
