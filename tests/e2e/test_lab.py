@@ -60,13 +60,16 @@ def in_one_of_three(measure: Callable[[], None]) -> None:
 
 
 def test_the_bound_holds_on_the_wire_and_is_used(*, loopback: bool) -> None:
+    samples: list[float] = []
+
     def measure() -> None:
         measured = crawl(BOUND, loopback=loopback)
+        samples.extend(measured.samples)
         assert measured.failures == []
-        assert not breaks_the_bound(measured), measured.samples
         assert measured.mean_bytes_per_s > 0.9 * BOUND, measured.samples
 
     in_one_of_three(measure)
+    assert max(samples) <= 1.10 * BOUND, f"every time, not only when it is used: {samples}"
 
 
 def test_without_pacing_the_same_crawl_breaks_the_bound(*, loopback: bool) -> None:
