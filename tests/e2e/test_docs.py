@@ -58,6 +58,12 @@ HURRY_OPTIONS = "--allow-private --interval 10ms"
 # -- nothing is left out ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As whoever follows a page stands there, whichever tests ran before."""
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_is_followed_by_a_test_or_excused_with_a_reason(page: Path) -> None:
     sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
