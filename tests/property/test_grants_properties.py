@@ -31,8 +31,11 @@ class Site:
         return max([at, *(until for since, until in self.jams if since <= at < until)])
 
 
-def drive(grants, sites, until, changes=()):
-    """Run grants and sites in virtual time; returns what arrived: (when, site, bytes)."""
+def drive(grants, sites, until, changes=(), standstills=()):
+    """Run grants and sites in virtual time; returns what arrived: (when, site, bytes).
+
+    Within `standstills` (from, until) the network goes on, and nobody is there to see or to ask.
+    """
     events = [(at, serial, "change", act) for serial, (at, act) in enumerate(changes)]
     serial = len(events)
     for site in sites:
@@ -42,14 +45,15 @@ def drive(grants, sites, until, changes=()):
     heapq.heapify(events)
     owner, arrivals, look_at, to_come = {}, [], math.inf, 0.0
     while events and events[0][0] <= until:
-        now, _, what, subject = heapq.heappop(events)
+        happened_at, _, what, subject = heapq.heappop(events)
+        now = max([happened_at, *(end for since, end in standstills if since <= happened_at < end)])
         if what == "change":
             subject(grants, now)
         elif what == "ask" and now < subject.ends_at:
             grants.enter(subject.name)
             owner[grants.ask(now, subject.name, subject.cost_bytes, subject.latency_s)] = subject
         elif what == "arrive":
-            arrivals.append((now, subject.name, subject.cost_bytes))
+            arrivals.append((happened_at, subject.name, subject.cost_bytes))
             to_come -= subject.cost_bytes
             grants.saw(now, subject.cost_bytes, to_come)
             serial += 1
@@ -142,6 +146,31 @@ def test_bytes_that_never_come_hold_nobody_up_for_long():
     everyone = [Site("stalls", 20_000.0, jams=[(0.0, 60.0)]), Site("a", at_once=2), Site("b", at_once=2)]
     arrivals = drive(Grants(0.0, capacity), everyone, until=10.0)
     assert received(arrivals, since=1.0) >= 0.85 * 9.0 * capacity
+
+
+@given(
+    st.sampled_from([1.4e5, 1e6]),
+    st.integers(1, 6),
+    st.lists(st.floats(0.01, 0.1), min_size=20, max_size=20),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_machine_that_stands_still_now_and_then_loses_little_of_the_link(capacity, number, lengths):
+    cost = 1514.0 * max(1.0, capacity / 1.4e5)
+    everyone = [Site(name, cost, latency_s=0.005, at_once=3) for name in range(number)]
+    spells = [(0.45 * n, 0.45 * n + length) for n, length in enumerate(lengths)]
+    arrivals = drive(Grants(0.0, capacity), everyone, until=9.0, standstills=spells)
+    assert received(arrivals) >= 0.96 * 9.0 * capacity - number * cost
+    assert busiest_second(arrivals) <= allowed_in_a_second(capacity, cost)
+
+
+@given(st.floats(0.2, 1e5), st.sampled_from([0.0, 0.005, 0.15]))
+@settings(max_examples=40, deadline=None)
+def test_a_machine_that_was_asleep_wakes_without_a_burst(slept_s, latency_s):
+    capacity = 1.4e5
+    everyone = [Site(name, 1514.0, latency_s, at_once=3) for name in range(4)]
+    wakes_at = 1.0 + slept_s
+    arrivals = drive(Grants(0.0, capacity), everyone, until=wakes_at + 2.0, standstills=[(1.0, wakes_at)])
+    assert busiest_second(arrivals) <= allowed_in_a_second(capacity, 1514.0)
 
 
 @given(sites, capacities)

@@ -170,7 +170,7 @@ class Grants(Generic[Key]):
         elif not self._may_grant(now, cost_bytes, latency_s):
             return False
         elif math.isfinite(self._capacity):
-            self._spend(now, cost_bytes)
+            self._spend(now, cost_bytes, now)
             self._peak.book(now, now + latency_s, cost_bytes)
         lagging = self._virtual - _MAY_LAG_S
         start_tag = max(lagging, flow.finish_tag)
@@ -225,7 +225,7 @@ class Grants(Generic[Key]):
             wish.granted = True
             self._virtual = max(self._virtual, tag)
             if math.isfinite(self._capacity):
-                self._spend(now, wish.cost_bytes)
+                self._spend(now, wish.cost_bytes, wish.asked_at)
                 self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
             granted.append(wish)
         return granted
@@ -246,12 +246,14 @@ class Grants(Generic[Key]):
         self._blocked_until = now + _LOOK_AGAIN_S
         return False
 
-    def _spend(self, now: float, cost_bytes: float) -> None:
-        """Time that the guard held back is made up for; time in which nobody asked is not."""
-        missed_s = now - self._catch_up_s - self._clear_at
+    def _spend(self, now: float, cost_bytes: float, asked_at: float) -> None:
+        """Time that the guard, or a busy machine, let somebody wait is made up for; time of no asks is not."""
+        on_time = now - self._catch_up_s
+        missed_s = on_time - self._clear_at
         if missed_s > 0.0:
-            if self._blocked_until > self._clear_at:
-                self._credit(now, missed_s * self._rate)
+            guarded = self._blocked_until > self._clear_at
+            if (waited_s := missed_s if guarded else min(missed_s, on_time - asked_at)) > 0.0:
+                self._credit(now, waited_s * self._rate)
             self._clear_at += missed_s
         made_up_bytes = min(self._credit_left(now), cost_bytes * (1.0 - 1.0 / _MAKES_UP_AT))
         self._credit_bytes -= made_up_bytes

@@ -24,8 +24,9 @@ _TLS_FACTOR = 1.02
 _TLS_ALLOWANCE_BYTES = 64
 _UNLIMITED_BYTES = 1 << 62
 _GROW_WHEN_OFF_BY = 1.05
-_SHRINK_WHEN_OFF_BY = 0.25
-_SHRINK_WHEN_BOUND_FELL = 0.6
+_SHRINK_WHEN_OFF_BY = 0.7
+_RENEW_WHEN_OFF_BY = 0.25
+_RENEW_WHEN_BOUND_FELL = 0.6
 _FELL_TO = 0.7
 _LOOK_EVERY_S = 0.25
 _LEARN_EVERY_S = 0.1
@@ -58,7 +59,7 @@ class Meter:
         if buffer_bytes is not None and self._scaled:
             self._wire.set_buffer(buffer_bytes)
         self._too_wide = False
-        """For a bound that fell since; it shrinks as soon as nothing is on its way."""
+        """For a bound or a share that fell since; it shrinks as soon as nothing is on its way."""
         self._buffer_wanted = self._buffer_bytes
         self._buffer_best = self._buffer_bytes
         self._look_at = 0.0
@@ -99,7 +100,7 @@ class Meter:
             self._buffer_best = self._pacer.buffer_bytes(self._site)
         wanted = self._buffer_best
         too_small = not self._scaled and wanted >= UNSCALED_BUFFER_BYTES
-        return too_small or wanted < self._shrinks_when_off_by() * self._buffer_bytes
+        return too_small or wanted < self._renewed_when_off_by() * self._buffer_bytes
 
     def begin(self, now: float) -> int:
         """How much of the answer must be granted before the request goes out."""
@@ -279,16 +280,16 @@ class Meter:
         changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_WHEN_OFF_BY * self._buffer_bytes:
             return wanted if changed else min(wanted, 2 * self._buffer_bytes)
-        self._too_wide = wanted < self._shrinks_when_off_by() * self._buffer_bytes
+        self._too_wide = wanted < _SHRINK_WHEN_OFF_BY * self._buffer_bytes
         if self._too_wide and self._wire.is_shut():
             self._resize(wanted)
         # The kernel lets its own buffer grow without end; that one must be tied down, whatever it costs.
         return wanted if self._grows_by_itself else self._buffer_bytes
 
-    def _shrinks_when_off_by(self) -> float:
+    def _renewed_when_off_by(self) -> float:
         """A bound that fell makes of a window that suited it a burst; else a new connection costs more."""
         fell = self._pacer.capacity_bytes_per_s < _FELL_TO * self._capacity
-        return _SHRINK_WHEN_BOUND_FELL if fell else _SHRINK_WHEN_OFF_BY
+        return _RENEW_WHEN_BOUND_FELL if fell else _RENEW_WHEN_OFF_BY
 
     def _resize(self, buffer_bytes: int) -> None:
         """A larger buffer lets more arrive at once, so between reads this waits for the grant."""

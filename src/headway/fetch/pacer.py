@@ -23,8 +23,8 @@ _BUSY_OVER_S = 0.5
 _LONGEST_LOOK_S = 0.05
 _SLACK_S = 0.005
 _HEADROOM = 1.15
-_HEADROOM_OF_PROMISE = 1.4
-_SLACK_OF_PROMISE_S = 0.02
+_HEADROOM_OF_PROMISE = 1.3
+_SLACK_OF_PROMISE_S = 0.01
 _LEAVES_AFTER_S = 0.25
 _MAX_SITES = 8192
 # A look costs about a microsecond for each transfer under way; with many of them it is taken more rarely.
