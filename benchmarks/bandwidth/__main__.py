@@ -1,4 +1,7 @@
-"""`python -m benchmarks.bandwidth [--short] [--only SETTING] [--repeat N] [--json FILE]`"""
+"""`python -m benchmarks.bandwidth [--short] [--only SETTING] [--repeat N] [--json FILE]`
+
+A run in which the host kept much of the processors' time from this machine is shown, and measured again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ import msgspec
 from benchmarks.bandwidth.drive import Measured
 from benchmarks.bandwidth.settings import Setting, settings
 from benchmarks.bandwidth.verdict import Verdict, judge, met
+from benchmarks.stolen import QUIET
 from experiments.lab import run, why_not
+
+_MOST_TRIES = 4
 
 
 def measure(setting: Setting) -> tuple[Measured, Verdict]:
@@ -22,6 +28,19 @@ def measure(setting: Setting) -> tuple[Measured, Verdict]:
     )
     measured = msgspec.convert(result, Measured)
     return measured, judge(setting.drive, measured, check_sites=setting.check_sites)
+
+
+def _tell(setting: Setting, measured: Measured, verdict: Verdict) -> None:
+    anywhere = "" if verdict.worst_window is None else f"{verdict.worst_window:+.1%}"
+    site = "" if verdict.worst_site is None else f"{verdict.worst_site:.1%}"
+    print(
+        f"{setting.name:17} {verdict.use:6.3f} {verdict.over:+7.1%} {anywhere:>8}"
+        f" {site:>6} {verdict.cpu_share:5.2f} {measured.stolen:7.1%} {verdict.pages:6d}"
+        f"  {met(setting, verdict)}  ({setting.explained})",
+        flush=True,
+    )
+    for failure in measured.failures[:3]:
+        print(f"    {failure}")
 
 
 def main() -> int:
@@ -43,25 +62,21 @@ def main() -> int:
     if reason is not None:
         print(f"On loopback, without round-trip times and links: {reason}")
     print(
-        f"{'setting':17} {'use':>6} {'over':>7} {'any 1 s':>8} {'site':>6} {'cpu':>5} {'pages':>6}  verdict"
+        f"{'setting':17} {'use':>6} {'over':>7} {'any 1 s':>8} {'site':>6} {'cpu':>5} {'stolen':>7}"
+        f" {'pages':>6}  verdict"
     )
     kept = []
     missed = False
     for setting in chosen:
         for _ in range(options.repeat):
-            measured, verdict = measure(setting)
-            judged = met(setting, verdict)
-            missed = missed or judged == "MISSED"
-            anywhere = "" if verdict.worst_window is None else f"{verdict.worst_window:+.1%}"
-            site = "" if verdict.worst_site is None else f"{verdict.worst_site:.1%}"
-            print(
-                f"{setting.name:17} {verdict.use:6.3f} {verdict.over:+7.1%} {anywhere:>8}"
-                f" {site:>6} {verdict.cpu_share:5.2f} {verdict.pages:6d}  {judged}  ({setting.explained})",
-                flush=True,
-            )
-            for failure in measured.failures[:3]:
-                print(f"    {failure}")
-            kept.append({"setting": setting, "measured": measured, "verdict": verdict})
+            for last in (*[False] * (_MOST_TRIES - 1), True):
+                measured, verdict = measure(setting)
+                disturbed = measured.stolen > QUIET
+                _tell(setting, measured, verdict)
+                kept.append({"setting": setting, "measured": measured, "verdict": verdict})
+                if not disturbed or last:
+                    missed = missed or met(setting, verdict) == "MISSED"
+                    break
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
     return 1 if missed else 0

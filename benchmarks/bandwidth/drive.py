@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from benchmarks.stolen import Stolen
 from experiments.lab import Lab, ServerAt, Wire
 
 from headway.fetch.http import HttpFetcher
@@ -66,6 +67,8 @@ class Measured(msgspec.Struct, frozen=True):
     failures: list[str]
     cpu_s: float
     predicted: list[float] = []
+    stolen: float = 0.0
+    """The share of the processors' time that the machine's host kept from it meanwhile."""
 
 
 class WallClock:
@@ -177,6 +180,7 @@ class _Run:
         self._failures: list[str] = []
         self._begun_s = 0.0
         self._cpu_s = 0.0
+        self._stolen = Stolen()
         self._wire: Wire | None = None
 
     @contextlib.asynccontextmanager
@@ -200,6 +204,7 @@ class _Run:
 
     def begin(self) -> None:
         self._begun_s = time.monotonic()
+        self._stolen = Stolen()
 
     def going(self) -> bool:
         return time.monotonic() - self._begun_s < self.drive.seconds + MEASURED_FROM_S
@@ -260,6 +265,7 @@ class _Run:
             failures=self._failures[:20],
             cpu_s=self._cpu_s,
             predicted=_by_second(self.predicted, begin, end),
+            stolen=self._stolen.share(),
         )
 
 

@@ -69,7 +69,6 @@ def _worst_site(drive: Drive, measured: Measured) -> float | None:
         begin = phase.at_s + SETTLING_S
         window_s = min(SITE_WINDOW_S, end - begin)
         rates = phase.rates_bytes_per_s or [phase.capacity_bytes_per_s / len(tenths)] * len(tenths)
-        # Shares of what all of them received: the bound itself is judged by `use` and `over`.
         for at in np.arange(begin, end - window_s + 0.01, 1.0):
             received = tenths[:, round(at * 10) : round((at + window_s) * 10)].mean(axis=1)
             worst = max(worst, float(np.max(np.abs(received / np.array(rates) - 1.0))))

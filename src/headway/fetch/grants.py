@@ -241,19 +241,19 @@ class Grants(Generic[Key]):
             return True
         if not self._capacity or self._clear_at > now:
             return False
-        if self._peak.fits(now, now + latency_s, cost_bytes):
-            return True
-        self._blocked_until = now + _LOOK_AGAIN_S
-        return False
+        fits = self._peak.fits(now, now + latency_s, cost_bytes)
+        if not fits:
+            self._blocked_until = now + _LOOK_AGAIN_S
+        return fits
 
     def _spend(self, now: float, cost_bytes: float, asked_at: float) -> None:
-        """Time that the guard, or a busy machine, let somebody wait is made up for; time of no asks is not."""
+        """Time in which the guard, or a busy machine, let somebody wait is made up for, and no other."""
         on_time = now - self._catch_up_s
-        missed_s = on_time - self._clear_at
-        if missed_s > 0.0:
-            guarded = self._blocked_until > self._clear_at
-            if (waited_s := missed_s if guarded else min(missed_s, on_time - asked_at)) > 0.0:
-                self._credit(now, waited_s * self._rate)
+        if (missed_s := on_time - self._clear_at) > 0.0:
+            if self._blocked_until > self._clear_at:
+                self._credit(now, missed_s * self._rate)
+            elif asked_at < on_time and missed_s < _MAX_CREDIT_S:  # any longer, and it was asleep
+                self._credit(now, min(missed_s, on_time - asked_at) * self._rate)
             self._clear_at += missed_s
         made_up_bytes = min(self._credit_left(now), cost_bytes * (1.0 - 1.0 / _MAKES_UP_AT))
         self._credit_bytes -= made_up_bytes
