@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 from headway.fetch.peak import PeakGuard
+from headway.fetch.wishes import Ask, Flow
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -26,32 +27,6 @@ _MAKES_UP_AT = 1.5
 _LOOK_AGAIN_S = 0.004
 _MAY_LAG_S = 1.0
 """How far a site may fall behind its share, waiting for the network, and still make up for it."""
-
-
-class Ask(Generic[Key]):
-    """One wish for `cost_bytes` to arrive `latency_s` after it is granted; `granted` until withdrawn."""
-
-    __slots__ = ("asked_at", "cost_bytes", "granted", "key", "latency_s", "withdrawn")
-
-    def __init__(self, asked_at: float, key: Key, cost_bytes: float, latency_s: float) -> None:
-        self.asked_at = asked_at
-        self.key = key
-        self.cost_bytes = cost_bytes
-        self.latency_s = latency_s
-        self.granted = False
-        self.withdrawn = False
-
-
-class _Flow:
-    """A site's place in the queue: `claim` is its guaranteed rate, 0 where it has none of its own."""
-
-    __slots__ = ("active", "claim", "finish_tag", "last_cost_bytes")
-
-    def __init__(self, claim: float, finish_tag: float) -> None:
-        self.claim = claim
-        self.finish_tag = finish_tag
-        self.last_cost_bytes = 0.0
-        self.active = False
 
 
 class Grants(Generic[Key]):
@@ -78,7 +53,7 @@ class Grants(Generic[Key]):
         self._clear_at = now
         """The theoretical arrival time: when all that was granted will have had its time on the link."""
         self._virtual = 0.0
-        self._flows: dict[Key, _Flow] = {}
+        self._flows: dict[Key, Flow] = {}
         self._rates: dict[Key, float] = {}
         self._active_claims = 0.0
         self._active_without_claim = 0
@@ -143,10 +118,23 @@ class Grants(Generic[Key]):
             flow.active = False
             self._count(flow, -1)
 
-    def ask(self, now: float, key: Key, cost_bytes: float, latency_s: float = 0.0) -> Ask[Key]:
-        """Queue a wish; `take` tells when it is granted."""
+    def ask(
+        self,
+        now: float,
+        key: Key,
+        cost_bytes: float,
+        latency_s: float = 0.0,
+        *,
+        soonest_s: float | None = None,
+        brings_bytes: float | None = None,
+    ) -> Ask[Key]:
+        """Queue a wish; `take` tells when it is granted. It brings what it costs unless otherwise said."""
         flow = self._flow(key)
         wish = Ask(now, key, max(0.0, cost_bytes), latency_s)
+        if soonest_s is not None:
+            wish.soonest_s = soonest_s
+        if brings_bytes is not None:
+            wish.brings_bytes = brings_bytes
         self._serial += 1
         start_tag = max(self._virtual - _MAY_LAG_S, flow.finish_tag)
         heapq.heappush(self._queue, (start_tag, self._serial, wish))
@@ -218,7 +206,7 @@ class Grants(Generic[Key]):
             if wish.withdrawn:
                 heapq.heappop(self._queue)
                 continue
-            if not self._may_grant(now, wish.cost_bytes, wish.latency_s):
+            if not self._may_grant(now, wish.brings_bytes, wish.soonest_s):
                 break
             heapq.heappop(self._queue)
             self.waiting -= 1
@@ -226,7 +214,7 @@ class Grants(Generic[Key]):
             self._virtual = max(self._virtual, tag)
             if math.isfinite(self._capacity):
                 self._spend(now, wish.cost_bytes, wish.asked_at)
-                self._peak.book(now, now + wish.latency_s, wish.cost_bytes)
+                self._peak.book(now, now + wish.latency_s, wish.brings_bytes)
             granted.append(wish)
         return granted
 
@@ -236,12 +224,12 @@ class Grants(Generic[Key]):
             return math.inf
         return max(now, self._clear_at, self._blocked_until)
 
-    def _may_grant(self, now: float, cost_bytes: float, latency_s: float) -> bool:
+    def _may_grant(self, now: float, brings_bytes: float, soonest_s: float) -> bool:
         if math.isinf(self._capacity):
             return True
         if not self._capacity or self._clear_at > now:
             return False
-        fits = self._peak.fits(now, now + latency_s, cost_bytes)
+        fits = not brings_bytes or self._peak.fits(now, now + soonest_s, brings_bytes)
         if not fits:
             self._blocked_until = now + _LOOK_AGAIN_S
         return fits
@@ -272,12 +260,12 @@ class Grants(Generic[Key]):
             return self._fixed_aim * self._capacity
         return (0.985 if self._capacity < _SMALL_LINK_BYTES_PER_S else 0.995) * self._capacity
 
-    def _flow(self, key: Key) -> _Flow:
+    def _flow(self, key: Key) -> Flow:
         flow = self._flows.get(key)
         if flow is None:
             if len(self._flows) >= self._purge_at:
                 self._purge()
-            self._flows[key] = flow = _Flow(self._claim(key), self._virtual)
+            self._flows[key] = flow = Flow(self._claim(key), self._virtual)
         return flow
 
     def _purge(self) -> None:
@@ -290,7 +278,7 @@ class Grants(Generic[Key]):
         }
         self._purge_at = 2 * len(self._flows) + 256
 
-    def _count(self, flow: _Flow, sign: int) -> None:
+    def _count(self, flow: Flow, sign: int) -> None:
         if flow.claim:
             self._active_claims = max(0.0, self._active_claims + sign * flow.claim)
         else:
@@ -300,7 +288,7 @@ class Grants(Generic[Key]):
     def _claim(self, key: Key) -> float:
         return min(self._rates.get(key, 0.0), self._capacity, 1e15)
 
-    def _weight(self, flow: _Flow) -> float:
+    def _weight(self, flow: Flow) -> float:
         return flow.claim or self._common_weight
 
     def _weigh_common(self) -> float:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import socket
 
-from headway.fetch.grants import Ask
 from headway.fetch.pacer import OnGranted, Pacer
 from headway.fetch.wire import (
     DEFAULT_BUFFER_BYTES,
+    SEGMENT_PAYLOAD_BYTES,
     UNSCALED_BUFFER_BYTES,
     Crossed,
     Wire,
     estimated_wire_bytes,
     held_unread_bytes,
 )
+from headway.fetch.wishes import Ask
 from headway.model.page import Site
 
 _TLS_FACTOR = 1.02
@@ -80,7 +81,8 @@ class Meter:
         self._wire_charged = charged_bytes
         self._learn_at = 0.0
         self._stream_when_learned = self._wire_when_learned = 0
-        self._wire_seen = 0
+        self._wire_seen = self._stream_seen = 0
+        self._offered = _UNLIMITED_BYTES
         self._moved_at = 0.0
         """When bytes were last granted or seen to arrive."""
         self._reported = 0
@@ -112,14 +114,16 @@ class Meter:
         pacer.enter(now, self._site, self._book, self)
         if now >= self._look_at or self._version != pacer.version:
             self._resize(self._better_buffer(now))
+        self._buffer_wanted = self._buffer_bytes
         first_bytes = self._window_bytes + pacer.chunk_bytes
         if self._book.page_bytes < first_bytes:
             first_bytes = int(self._book.page_bytes)
-        if first_bytes > _LARGEST_ASK_CHUNKS * pacer.chunk_bytes:
-            # The kernel offers a part of the window first, and the rest only when that has come.
+        largest_bytes = _LARGEST_ASK_CHUNKS * pacer.chunk_bytes
+        if first_bytes > largest_bytes:
+            # The kernel offers a part of a wide window first, and the rest only when that has come.
             crossed = self._wire.crossed()
             if crossed is not None and crossed.offered_bytes is not None:
-                return min(first_bytes, crossed.offered_bytes + self._pacer.chunk_bytes)
+                return min(first_bytes, max(largest_bytes, crossed.offered_bytes + pacer.chunk_bytes))
         return first_bytes
 
     def may_ask(self, now: float) -> bool:
@@ -139,7 +143,7 @@ class Meter:
             self._note_grant(stream_bytes, wire_bytes)
             on_granted()
 
-        self._wish = self._pacer.ask(self._site, wire_bytes, granted)
+        self._wish = self._pacer.ask(self._site, wire_bytes, granted, self._brings(stream_bytes))
         if self._wish is None:
             self._note_grant(stream_bytes, wire_bytes)
             return True
@@ -208,12 +212,28 @@ class Meter:
             self._moved_at = now
         elif now > self._moved_at + _STALLED_AFTER_S + self._book.round_trip_s:
             return 0.0, 0.0
-        # What the kernel would take in unread is a guess on the safe side; what it offered, it can be sent.
-        to_come = max(0, self._granted - crossed.stream_bytes)
+        self._stream_seen = crossed.stream_bytes
         if crossed.offered_bytes is not None:
+            self._offered = crossed.offered_bytes
+        # While something is unread, no more can come than the window that the kernel offered with it.
+        to_come = max(0, self._granted - crossed.stream_bytes)
+        if crossed.offered_bytes is not None and crossed.stream_bytes > self._read:
             to_come = min(to_come, crossed.offered_bytes)
         outstanding = to_come * self._book.overhead_factor
         return arrived, self._book.saw(lasted_s, arrived, outstanding)
+
+    def _brings(self, stream_bytes: int) -> float | None:
+        """What a grant makes arrive, where that is not what it is for.
+
+        The kernel shuts its window on a full buffer, and opens it again when that has been read empty: until
+        then a read brings nothing, and then all comes that was granted meanwhile.
+        """
+        unread = self._stream_seen - self._read
+        if self._offered >= SEGMENT_PAYLOAD_BYTES or unread <= 0:
+            return None
+        if unread > self._pacer.chunk_bytes + SEGMENT_PAYLOAD_BYTES // 2:
+            return 0.0
+        return max(0, self._granted + stream_bytes - self._stream_seen) * self._book.overhead_factor
 
     def _note_grant(self, stream_bytes: int, wire_bytes: float) -> None:
         # A grant covers what comes next, also where more had come already than was granted before.

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from headway.fetch.book import SiteBook
-from headway.fetch.grants import Ask, Grants
+from headway.fetch.grants import Grants
 from headway.fetch.wire import SEGMENT_PAYLOAD_BYTES, buffer_for
+from headway.fetch.wishes import Ask
 from headway.model.page import Site
 
 _CHUNKS_PER_SECOND = 600
@@ -158,12 +159,16 @@ class Pacer:
             return True
         return False
 
-    def ask(self, site: Site, wire_bytes: float, on_granted: OnGranted) -> Ask[Site] | None:
+    def ask(
+        self, site: Site, wire_bytes: float, on_granted: OnGranted, brings_bytes: float | None = None
+    ) -> Ask[Site] | None:
         """None when it is granted at once; else `on_granted` is called later, unless withdrawn."""
         grants, now, book = self._running(), self._now(), self.book(site)
         if now >= self._look_soon_at:
             self._look(now)
-        wish = grants.ask(now, site, wire_bytes, book.delay_s)
+        wish = grants.ask(
+            now, site, wire_bytes, book.delay_s, soonest_s=book.round_trip_s, brings_bytes=brings_bytes
+        )
         if not self._timer:
             for granted in grants.take(now):
                 if granted is not wish:

@@ -35,11 +35,12 @@ _WINDOW = struct.Struct("@I")
 _WINDOW_AT = 232  # tcpi_rcv_wnd, in kernels since 6.2
 _TCP_INFO_BYTES = _WINDOW_AT + _WINDOW.size
 # Measured with packets of 1,514 bytes: the receive buffer asked for, and what the kernel takes in unread.
-# When that is full, most must be read before the server may send again, and then a good part comes at once.
-_HELD_UNREAD = ((2304, 2258), (3072, 4412), (8192, 15_319))
+# When that is full, all must be read before the server may send again, and then all of it comes at once.
+_HELD_UNREAD = ((2304, 2896), (3072, 4412), (8192, 15_319))
 _HELD_OF_LARGE = 1.87
 # And the part of it that is on its way while all that comes is read at once, in whole segments.
 _FLOWS = 0.87
+_FLOWS_IN_SMALLEST = 2190
 _NEVER_MEASURED_US = 0xFFFFFFFF
 _LARGEST_PACKET_BYTES = 64 * 1024
 
@@ -101,7 +102,7 @@ class Wire:
 
 def buffer_for(flowing_bytes: float) -> int:
     """The SO_RCVBUF with which so much can be on its way at any time, in whole segments."""
-    if flowing_bytes <= _HELD_UNREAD[0][1]:
+    if flowing_bytes <= _FLOWS_IN_SMALLEST:
         return SMALLEST_BUFFER_BYTES
     segments = math.ceil(flowing_bytes / SEGMENT_PAYLOAD_BYTES - 0.25)
     return int(min(segments * SEGMENT_PAYLOAD_BYTES / _FLOWS + 1, LARGEST_BUFFER_BYTES))
