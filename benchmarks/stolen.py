@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-QUIET = 0.02
+QUIET = 0.05
 """A run is disturbed when more than this share of all processors' time was kept from it."""
 _STEAL = 7  # of the numbers in the first line of /proc/stat: user nice system idle iowait irq softirq steal
 _COUNTED = 8  # guest time, behind these, is in user time already

@@ -71,7 +71,7 @@ def main() -> int:
         for _ in range(options.repeat):
             for last in (*[False] * (_MOST_TRIES - 1), True):
                 measured, verdict = measure(setting)
-                disturbed = measured.stolen > QUIET
+                disturbed = measured.stolen > QUIET and met(setting, verdict) != "reported"
                 _tell(setting, measured, verdict)
                 kept.append({"setting": setting, "measured": measured, "verdict": verdict})
                 if not disturbed or last:
