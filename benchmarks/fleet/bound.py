@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.stolen import Stolen
+
 from headway.app.collecting import begin
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
@@ -57,7 +59,7 @@ def _measure_here(collectors: int, seconds: float) -> dict[str, float]:
             joined_by_s = time.monotonic() + 60
             while not web.asked and time.monotonic() < joined_by_s:
                 time.sleep(0.1)
-            began_at = time.monotonic()
+            began_at, stolen = time.monotonic(), Stolen()
             time.sleep(_SETTLED_S + seconds)
             ended_at = time.monotonic()
             resident = max(_resident_bytes(process.pid) for process in running)
@@ -71,7 +73,9 @@ def _measure_here(collectors: int, seconds: float) -> dict[str, float]:
             "collectors": collectors,
             "use": wire.mean_rate(began_at + _SETTLED_S, ended_at) / BOUND_BYTES_PER_S,
             "resident_bytes": resident,
+            "highest": float(wire.rates(began_at, ended_at).max()) / BOUND_BYTES_PER_S,
             "worst": wire.worst_window(began_at, ended_at) / BOUND_BYTES_PER_S,
+            "stolen": stolen.share(),
         }
 
 

@@ -29,7 +29,8 @@ from .judging import judge
 
 INTERVAL_S = 0.25
 LEASE_S = 4
-BOUND_BYTES_PER_S = 250_000
+BOUND_BYTES_PER_S = 150_000
+"""Less than two of the four could fetch alone, so that it binds also while the others are away."""
 HOSTS = 4
 _A_WHILE_S = LEASE_S + 2.0
 """Longer than a lease."""

@@ -74,10 +74,17 @@ def bound(rows: list[Row]) -> str:
     least = min(row["use"] for row in rows)
     return _section(
         f"The bound of {bounded.BOUND_BYTES_PER_S // 1000} KB/s, shared by collectors on hosts of their own",
-        ("collectors", "use, on the wire", "worst second", "resident memory of the largest"),
+        (
+            "collectors",
+            "use, on the wire",
+            "highest second",
+            "any second",
+            "resident memory of the largest",
+            "kept by the host",
+        ),
         [
-            f"| {row['collectors']} | {row['use']:.1%} | {row['worst'] - 1:+.1%} "
-            f"| {row['resident_bytes'] / 1e6:.0f} MB |"
+            f"| {row['collectors']} | {row['use']:.1%} | {row['highest'] - 1:+.1%} | {row['worst'] - 1:+.1%} "
+            f"| {row['resident_bytes'] / 1e6:.0f} MB | {row['stolen']:.0%} |"
             for row in rows
         ],
         [f"At least {least:.1%} of it is used: {_met(least >= _USE)} (at least {_USE:.0%})."],
@@ -108,13 +115,15 @@ def faults(rows: list[Row]) -> str:
     survived = kinds.total()
     pause_s = min(row["shortest_pause_s"] for row in rows)
     worst = max(row["worst_second"] for row in rows) - 1
+    use = sum(row["use"] * row["seconds"] for row in rows) / sum(row["seconds"] for row in rows)
     is_met = survived >= FAULTS and not any(sums[name] for name in _NOT_ZERO)
     told = (
         f"**{survived} faults survived**, {sums['pages']:,} pages: {sums['lost']} lost, "
         f"{sums['not_in_archive']} missing in the archive, {sums['doubled']} doubled, "
         f"{sums['too_soon']} requests too soon (shortest "
-        f"pause {pause_s:.3f} s of {faulty.INTERVAL_S} s), {sums['over']} seconds over the bound (worst "
-        f"{worst:+.1%}), {sums['tracebacks']} tracebacks: {_met(is_met)} ({FAULTS} faults, the rest zero). "
+        f"pause {pause_s:.3f} s of {faulty.INTERVAL_S} s), {sums['over']} seconds over the bound (highest "
+        f"{worst:+.1%}, {use:.0%} of it used on average), {sums['tracebacks']} tracebacks: "
+        f"{_met(is_met)} ({FAULTS} faults, the rest zero). "
         f"{sums['under_way']} pages under way or not committed when a fault came were fetched again."
     )
     return _section(
