@@ -248,7 +248,7 @@ def test_a_crawl_is_seen_as_the_page_says(tmp_path: Path) -> None:
             ours = {"the token, where it is not on loopback": token, "8077": port}
             (scrape,) = yaml.safe_load(changed(scraping, ours))["scrape_configs"]
             metrics = "".join(as_prometheus_asks(scrape))
-            serving.interrupted(INTERRUPTED, DONE)  # a signal that comes between two looks ends it quietly
+            serving.interrupted(DONE)
         found = {family.name for family in parser.text_string_to_metric_families(metrics)}
         assert "headway_pages_fetched" in found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 import threading
@@ -45,7 +46,8 @@ class Served:
         try:
             if on_ready is not None:
                 on_ready()
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            with contextlib.suppress(KeyboardInterrupt):  # how a server is ended, and nothing is left undone
+                asyncio.run(self._server.serve(sockets=[self._socket]))
         finally:
             self._socket.close()
             self._watching.close()
