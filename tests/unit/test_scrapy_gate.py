@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import pytest
 
 from headway.fetch.pacer import Pacer
 from headway.model.page import Site
+from headway.scrapy.fetcher import SpiderFetcher
 from headway.scrapy.gate import Gate
+from headway.scrapy.neighbours import SpiderPacer
 
 A, B = Site("http://a.invalid"), Site("http://b.invalid")
 
@@ -46,6 +49,17 @@ async def test_a_narrow_link_has_few_answers_under_way_but_always_two(gate) -> N
     narrow.close()
     for wait in [*waits, *tight]:
         wait.cancel()
+
+
+async def test_a_bound_that_rises_lets_in_more_at_once() -> None:
+    pacer = SpiderPacer(0.0)
+    fetcher = SpiderFetcher(pacer, "test", ssl.create_default_context())
+    waits = [asyncio.ensure_future(fetcher._gate.enter(A)) for _ in range(4)]
+    assert len(await admitted(waits)) == 2
+    pacer.set_capacity(125_000.0)
+    assert len(await admitted(waits)) == 4
+    await fetcher.aclose()
+    pacer.close()
 
 
 async def test_whoever_leaves_makes_room_for_the_next(gate) -> None:

@@ -26,6 +26,7 @@ from headway.fetch.target import TargetError
 from headway.model.outcome import Kind
 from headway.scrapy.exchange import Answered, Asked, Place, message, place_of, split_url
 from headway.scrapy.gate import Gate, Pass
+from headway.scrapy.neighbours import SpiderPacer
 
 _CLOSED = "the spider was closed"
 _STALE_AFTER_S = 0.5
@@ -53,6 +54,8 @@ class SpiderFetcher:
         self._allow_private = allow_private
         self._resolver = Resolver(lookup)
         self._gate = Gate(pacer)
+        if isinstance(pacer, SpiderPacer):
+            pacer.on_bound = self._gate.call_next
         self._dialers: dict[Way, Dialer] = {}
         self._idle: dict[Lane, list[Connection]] = {}
         self._openings = Openings(_CLOSED)

@@ -73,7 +73,7 @@ class Gate:
 
     def leave(self, one: Pass) -> None:
         self._lose_place(one)
-        self._call_next()
+        self.call_next()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -110,7 +110,8 @@ class Gate:
         else:
             del self._bytes_by_site[one.site]
 
-    def _call_next(self) -> None:
+    def call_next(self) -> None:
+        """Let in whoever has room now."""
         while self._queues:
             site = min(self._queues, key=self._under_way_for_its_share)
             queue = self._queues[site]
@@ -138,4 +139,4 @@ class Gate:
         self._timer = None
         for one in [one for one in self._inside if one.talk is not None and one.talk.silent_s() > _SILENT_S]:
             self._lose_place(one)
-        self._call_next()
+        self.call_next()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,14 @@ class SpiderPacer(Pacer):
     def __init__(self, capacity_bytes_per_s: float) -> None:
         self._seat: tuple[Neighbours, int] | None = None
         self._beat: asyncio.TimerHandle | None = None
+        self.on_bound: Callable[[], None] | None = None
+        """Called when the bound has changed: there may be room for more."""
         super().__init__(capacity_bytes_per_s)
+
+    def set_capacity(self, capacity_bytes_per_s: float) -> None:
+        super().set_capacity(capacity_bytes_per_s)
+        if self.on_bound is not None:
+            self.on_bound()
 
     def sit_down(self, neighbours: Neighbours, row: int) -> None:
         """Before the first grant."""
