@@ -21,6 +21,8 @@ _AHEAD_S = 0.3
 _ALWAYS = 2
 """While one answer comes the next request must be on its way, or the link stands idle in between."""
 _FIRST_PAGE_S = 0.12
+_SHUT_BYTES_PER_S = 1.0
+"""A crawler that is not let go yet: from its bound nothing follows for its first pages."""
 _SILENT_S = 2.0
 _LOOK_EVERY_S = 0.5
 
@@ -82,7 +84,7 @@ class Gate:
 
     def _burst_bytes(self, site: Site) -> float:
         """What comes at once: the answer, or the window where that is less."""
-        if site not in self._known:
+        if site not in self._known and self._pacer.capacity_bytes_per_s > _SHUT_BYTES_PER_S:
             # On a narrow link a page's worth of permission is a long wait for a page that may be small.
             self._known.add(site)
             book = self._pacer.book(site)
