@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
 from headway.parse import fingerprint
-from headway.parse.document import ParseOptions, parse
+from headway.parse.document import parse
 from headway.parse.listed import MAX_ENTRIES
 from headway.parse.listing import read_listing
+from headway.parse.parsed import ParseOptions
 from headway.parse.url import page_of
 from headway.policy.traps import TrapWatch, addresses
 from headway.ports import Response

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headway.parse import fingerprint, links
 from headway.parse.compiled import fast
 from headway.parse.scanner import elements_of, scan
+from headway.policy.duplicates import distance
 
 if fast is None:
     pytest.skip("headway was built without a compiler", allow_module_level=True)
@@ -34,40 +35,63 @@ PAGES = st.lists(PIECES, max_size=40).map("".join) | SOUP
 @example("a <é <a href=x>")
 @settings(max_examples=1500, deadline=None)
 def test_the_same_markup_is_read(text: str) -> None:
-    assert links.interpret(elements_of(text), "headway") == links.interpret(scan(text), "headway")
+    octets = text.encode("utf-8", "surrogatepass")
+    assert links.interpret(elements_of(octets), "headway") == links.interpret(scan(octets), "headway")
+
+
+@given(st.binary(max_size=60) | PAGES.map(lambda text: text.encode("utf-16", "surrogatepass")), PAGES)
+@settings(max_examples=500, deadline=None)
+def test_octets_that_mean_nothing_are_read_alike(nonsense: bytes, text: str) -> None:
+    page = text.encode("utf-8", "replace")
+    octets = page[: len(page) // 2] + nonsense + page[len(page) // 2 :]
+    assert links.interpret(elements_of(octets), "headway") == links.interpret(scan(octets), "headway")
+    assert fast is not None
+    assert fast.words(octets, fingerprint.LONGEST_READ) == fingerprint.words_of(octets)
 
 
 @given(PAGES, st.integers(0, 60))
 @settings(max_examples=500, deadline=None)
 def test_the_same_words_are_told_apart(text: str, padding: int) -> None:
-    text = ">" + "a b\n" * padding + text
+    octets = (">" + "a b\n" * padding + text).encode("utf-8", "surrogatepass")
     assert fast is not None
-    count, words = fast.words(text, fingerprint.LONGEST_READ)
-    expected_count, expected = fingerprint.words_of(text)
-    assert (count, words) == (expected_count, list(dict.fromkeys(expected)))
+    assert fast.words(octets, fingerprint.LONGEST_READ) == fingerprint.words_of(octets)
 
 
-@pytest.mark.parametrize("letter", ["x", "é", "日", "\N{GRINNING FACE}"])
+@pytest.mark.parametrize("letter", ["x", "é", "日", "\N{GRINNING FACE}", "a longer word "])
 def test_thousands_of_words_of_any_width_are_told_apart(letter: str) -> None:
-    text = "<p>" + " ".join(f"{letter}{number % 3000}" for number in range(6000))
+    words = [f"{letter}{number % 3000}".replace(" ", "_").encode() for number in range(6000)]
+    octets = b"<p>" + b" ".join(words)
     assert fast is not None
-    count, words = fast.words(text, len(text))
+    count, hashes = fast.words(octets, len(octets))
     assert count == 6000
-    assert words == [f"{letter}{number}" for number in range(3000)]
-    assert fast.words(text, 3) == (0, [])
+    assert list(memoryview(hashes).cast("Q")) == [fingerprint.hash_of(word) for word in words[:3000]]
+    assert len(set(memoryview(hashes).cast("Q"))) == 3000
+    assert fast.words(octets, 3) == (0, b"")
 
 
 def test_no_more_than_the_beginning_is_read() -> None:
-    text = "<p>" + "one two three four " * 5000
-    assert fingerprint.of_text(text) == fingerprint.of_text(text[: fingerprint.LONGEST_READ] + "other words")
+    octets = b"<p>" + b"one two three four " * 5000
+    beginning = octets[: fingerprint.LONGEST_READ]
+    assert fingerprint.of_page(octets) == fingerprint.of_page(beginning + b"other words")
 
 
-def test_what_is_no_text_is_refused() -> None:
+@given(st.sets(st.integers(0, 10**6), min_size=200, max_size=400), st.integers(0, 10))
+@settings(max_examples=50, deadline=None)
+def test_pages_that_share_most_words_differ_in_few_bits(words: set[int], changed: int) -> None:
+    each = sorted(words)
+    page = b"<p>" + b" ".join(b"w%d" % word for word in each)
+    other = b"<p>" + b" ".join(b"w%d" % word for word in each[changed:])
+    stranger = b"<p>" + b" ".join(b"s%d" % word for word in each)
+    assert distance(fingerprint.of_page(page), fingerprint.of_page(other)) <= 10
+    assert distance(fingerprint.of_page(page), fingerprint.of_page(stranger)) >= 12
+
+
+def test_what_is_no_octets_is_refused() -> None:
     assert fast is not None
     with pytest.raises(TypeError):
-        fast.scan(b"<a href=x>", str, str, 10)
+        fast.scan("<a href=x>", str, str, 10)
     with pytest.raises(TypeError):
-        fast.words(b"<p>x", 10)
+        fast.words("<p>x", 10)
 
 
 def test_a_problem_in_between_comes_out() -> None:
@@ -75,6 +99,6 @@ def test_a_problem_in_between_comes_out() -> None:
         raise LookupError
 
     assert fast is not None
-    for text in ("<a href=?a&b>", "<title>x</title>"):
+    for octets in (b"<a href=?a&b>", b"<title>x</title>"):
         with pytest.raises(LookupError):
-            fast.scan(text, refuse, refuse, 10)
+            fast.scan(octets, refuse, refuse, 10)

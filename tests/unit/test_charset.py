@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.charset import decode
+from headway.parse.charset import decode, in_utf_8
 
 TEXT = "<p>naïve – Привет"
 
@@ -98,3 +98,31 @@ def test_python_codecs_that_are_no_charsets_are_unknown(label: str) -> None:
 def test_octets_that_mean_nothing_are_replaced() -> None:
     assert decode(b"a\xff\xfeb", "utf-8").text == "a\ufffd\ufffdb"
     assert decode(b"abc\xff", "iso-2022-kr").charset == "replacement"
+
+
+@pytest.mark.parametrize(
+    "http_charset", ["", "utf-8", "windows-1251", "shift_jis", "utf-16le", "iso-2022-jp", "nonsense"]
+)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<p>plain",
+        TEXT.encode(),
+        TEXT.encode("utf-16"),
+        b"\xef\xbb\xbf" + TEXT.encode(),
+        "<meta charset=koi8-r>Привет".encode("koi8-r"),
+        b"<p>\xe9\xff",
+        b"<meta charset=utf-8>\xe9<",
+    ],
+)
+def test_in_utf_8_it_says_what_the_text_says(content: bytes, http_charset: str) -> None:
+    octets, *told = in_utf_8(content, http_charset)
+    text, *expected = decode(content, http_charset)
+    assert (octets.decode("utf-8", "replace"), told) == (text, expected)
+
+
+def test_what_is_utf_8_already_is_not_touched() -> None:
+    content = TEXT.encode()
+    assert in_utf_8(content).octets is content
+    assert in_utf_8(content, "utf-8").octets is content

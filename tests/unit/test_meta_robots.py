@@ -43,8 +43,8 @@ def test_the_strictest_of_several_meta_elements_holds() -> None:
     text = (
         "<meta name=robots content=noindex><meta name=headway content=nofollow><meta name=robots content=all>"
     )
-    assert read(text, "headway").asked == NONE
-    assert read(text, "otherbot").asked == NOINDEX
+    assert read(text.encode(), "headway").asked == NONE
+    assert read(text.encode(), "otherbot").asked == NOINDEX
 
 
 @pytest.mark.parametrize(

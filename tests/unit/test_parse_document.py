@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headway.model.outcome import Kind
-from headway.parse.document import Parsed, ParseOptions, parse
+from headway.parse.document import parse
+from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.sniff import sniffed_type
 from headway.parse.url import page_of
 from headway.ports import Response

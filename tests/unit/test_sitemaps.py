@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from headway.model.outcome import Kind
 from headway.model.page import Page
-from headway.parse.document import Parsed, ParseOptions, parse
+from headway.parse.document import parse
 from headway.parse.listed import MAX_ENTRIES, instant_of
 from headway.parse.listing import read_listing
+from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.sitemap import read_sitemap, read_text_sitemap
 from headway.parse.url import page_of
 from headway.ports import Response

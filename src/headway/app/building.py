@@ -14,7 +14,7 @@ from headway.fetch.http import HttpFetcher
 from headway.live.collector import Collected, LookUp, WebCollector
 from headway.model.copy import Copy
 from headway.model.page import Page
-from headway.parse.document import ParseOptions
+from headway.parse.parsed import ParseOptions
 from headway.policy.admission import Admission
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective

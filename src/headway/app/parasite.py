@@ -26,7 +26,7 @@ from headway.model.copy import Copy
 from headway.model.event import Again, Delivered, Found, PageSettled, RobotsSettled, Seeded
 from headway.model.outcome import SUCCESS, Kind, Outcome
 from headway.model.page import Page, PageKey
-from headway.parse.document import ParseOptions
+from headway.parse.parsed import ParseOptions
 from headway.parse.url import page_of
 from headway.policy.ordering import make_ordering
 from headway.policy.politeness import NEVER_ASKED, Politeness

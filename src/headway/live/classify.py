@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headway.model.outcome import Kind, Outcome
-from headway.parse.document import Parsed
 from headway.parse.headers import retry_after_s
+from headway.parse.parsed import Parsed
 from headway.ports import Response
 from headway.units import Instant
 

@@ -22,9 +22,10 @@ from headway.model.event import Again, Found, PageSettled, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Lease, Page, is_again
 from headway.model.robots import RobotsRules
-from headway.parse.document import REDIRECT_STATUSES, Parsed, ParseOptions, parse
+from headway.parse.document import REDIRECT_STATUSES, parse
 from headway.parse.extract import Extractor, Item
 from headway.parse.listing import LIST_TYPES, types_to_read
+from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
 from headway.units import Instant

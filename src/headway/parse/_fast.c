@@ -1,8 +1,9 @@
 /* The two inner loops of reading a page: finding its elements, and telling its words apart.
  *
- * `scan` does what `scanner.scan` does in Python, and `words` what `fingerprint` asks for, several times as fast;
- * a test compares them on random pages. Nothing here looks beyond the length of the text, keeps anything between
- * calls, or takes more than linear time. */
+ * `scan` does what `scanner.scan` does in Python, and `words` what `fingerprint.words_of` does, several times as fast;
+ * a test compares them on random pages. Both read octets: all that markup is made of is ASCII, which stands for itself
+ * in UTF-8, so that only what is taken out of a page need be decoded. Nothing here looks beyond the length of the page,
+ * keeps anything between calls, or takes more than linear time. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,56 +14,45 @@
 
 typedef Py_ssize_t Place;
 
-/* A text of one of the three widths that Python has; each function is compiled once for each of them. */
 typedef struct {
-    const void *data;
+    const unsigned char *data;
     Place length;
-    PyObject *object;
-} Text;
+} Page;
 
-#define AT(place) PyUnicode_READ(kind, text->data, (place))
+#define AT(place) (page->data[place])
 
-/* As `str.isspace`, which most letters beyond ASCII need not be asked about. */
-ALWAYS int is_space(Py_UCS4 c)
+/* As `bytes.isspace`. */
+ALWAYS int is_space(unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+ALWAYS Place find(const Page *page, unsigned char wanted, Place from, Place end)
 {
-    return (c < 128 || c == 0x85 || c == 0xA0 || (c >= 0x1680 && c <= 0x3000)) && Py_UNICODE_ISSPACE(c);
-}
-#define IS_SPACE(c) is_space(c)
-
-ALWAYS Place find(int kind, const Text *text, Py_UCS4 wanted, Place from, Place end)
-{
-    if (kind == PyUnicode_1BYTE_KIND) {
-        if (from >= end)
-            return -1;
-        const char *start = (const char *)text->data;
-        const char *found = memchr(start + from, (int)wanted, (size_t)(end - from));
-        return found == NULL ? -1 : found - start;
-    }
-    for (Place at = from; at < end; at++)
-        if (AT(at) == wanted)
-            return at;
-    return -1;
+    if (from >= end)
+        return -1;
+    const unsigned char *found = memchr(page->data + from, wanted, (size_t)(end - from));
+    return found == NULL ? -1 : found - page->data;
 }
 
-ALWAYS Py_UCS4 lower(Py_UCS4 c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
+ALWAYS unsigned char lower(unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 
 /* Whether a word in lower case stands at a place, in whatever case. */
-ALWAYS int stands(int kind, const Text *text, Place at, const char *word, Place length)
+ALWAYS int stands(const Page *page, Place at, const char *word, Place length)
 {
-    if (at + length > text->length)
+    if (at + length > page->length)
         return 0;
     for (Place i = 0; i < length; i++)
-        if (lower(AT(at + i)) != (Py_UCS4)word[i])
+        if (lower(AT(at + i)) != (unsigned char)word[i])
             return 0;
     return 1;
 }
 
-ALWAYS int ends_name(int kind, const Text *text, Place at)
+ALWAYS int ends_name(const Page *page, Place at)
 {
-    if (at >= text->length)
-        return 0;
-    Py_UCS4 c = AT(at);
-    return c == '>' || c == '/' || IS_SPACE(c);
+    return at < page->length && (AT(at) == '>' || AT(at) == '/' || is_space(AT(at)));
+}
+
+static PyObject *decoded(const Page *page, Place from, Place to)
+{
+    return PyUnicode_DecodeUTF8((const char *)page->data + from, to - from, "replace");
 }
 
 /* -- elements ------------------------------------------------------------------------------------------------ */
@@ -81,7 +71,7 @@ static Element elements[] = {
     {"script", 6, 1, 1, NULL},   {"style", 5, 1, 1, NULL},  {"textarea", 8, 1, 1, NULL}, {"xmp", 3, 1, 1, NULL},
     {"noembed", 7, 1, 1, NULL},  {"plaintext", 9, 1, 1, NULL},
 };
-enum { A = 0, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
+enum { AREA = 1, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
 
 static struct {
     const char *name;
@@ -91,16 +81,21 @@ static struct {
     {"href", 4, NULL}, {"rel", 3, NULL},        {"name", 4, NULL}, {"content", 7, NULL},
     {"src", 3, NULL},  {"http-equiv", 10, NULL}, {"type", 4, NULL},
 };
-enum { HREF = 0, ATTRIBUTES = 7 };
+enum { HREF = 0, REL = 1, ATTRIBUTES = 7 };
 static PyObject *text_name;
 
-ALWAYS int element_at(int kind, const Text *text, Place at)
+/* A bit for each letter that one of them begins with: most tags are none of them. */
+static uint32_t first_letters;
+
+ALWAYS int element_at(const Page *page, Place at)
 {
-    Py_UCS4 first = at < text->length ? lower(AT(at)) : 0;
+    unsigned char first = at < page->length ? lower(AT(at)) : 0;
+    if (first < 'a' || first > 'z' || !(first_letters >> (first - 'a') & 1))
+        return -1;
     for (int i = 0; i < ELEMENTS; i++) {
         const Element *element = &elements[i];
-        if ((Py_UCS4)element->name[0] == first && stands(kind, text, at, element->name, element->length)
-            && ends_name(kind, text, at + element->length))
+        if ((unsigned char)element->name[0] == first && stands(page, at, element->name, element->length)
+            && ends_name(page, at + element->length))
             return i;
     }
     return -1;
@@ -108,62 +103,64 @@ ALWAYS int element_at(int kind, const Text *text, Place at)
 
 /* Where a tag whose name has been read is over: at its `>`, or at the end of the text. A quote opens a value only
  * behind an equals sign; one that is never closed does not count as a quote. */
-ALWAYS Place tag_end(int kind, const Text *text, Place at)
+ALWAYS Place tag_end(const Page *page, Place at)
 {
-    while (at < text->length) {
-        Py_UCS4 c = AT(at);
+    while (at < page->length) {
+        unsigned char c = AT(at);
         if (c == '>')
             return at;
         at++;
         if (c != '=')
             continue;
-        while (at < text->length && IS_SPACE(AT(at)))
+        while (at < page->length && is_space(AT(at)))
             at++;
-        if (at >= text->length)
+        if (at >= page->length)
             break;
         c = AT(at);
         if (c == '"' || c == '\'') {
-            Place close = find(kind, text, c, at + 1, text->length);
+            Place close = find(page, c, at + 1, page->length);
             if (close >= 0)
                 at = close + 1;
         } else if (c != '>') {
-            while (at < text->length && AT(at) != '>' && !IS_SPACE(AT(at)))
+            while (at < page->length && AT(at) != '>' && !is_space(AT(at)))
                 at++;
         }
     }
-    return text->length;
+    return page->length;
 }
 
+typedef struct {
+    Place from, to;
+    int is_there;
+} Value;
+
 /* The attributes that somebody reads. Of two with one name the first counts. */
-ALWAYS PyObject *attributes_of(int kind, const Text *text, Place at, Place end, PyObject *unescape)
+ALWAYS void read_attributes(const Page *page, Place at, Place end, Value *values)
 {
-    PyObject *found = PyDict_New();
-    if (found == NULL)
-        return NULL;
-    unsigned known = 0;
+    memset(values, 0, ATTRIBUTES * sizeof(Value));
     while (at < end) {
-        Py_UCS4 c = AT(at);
-        if (c == '/' || c == '>' || c == '=' || IS_SPACE(c)) {
+        unsigned char c = AT(at);
+        if (c == '/' || c == '>' || c == '=' || is_space(c)) {
             at++;
             continue;
         }
         Place name = at;
-        while (at < end && (c = AT(at)) != '/' && c != '>' && c != '=' && !IS_SPACE(c))
+        while (at < end && (c = AT(at)) != '/' && c != '>' && c != '=' && !is_space(c))
             at++;
         Place name_end = at, from = at, to = at;
-        while (at < end && IS_SPACE(AT(at)))
+        while (at < end && is_space(AT(at)))
             at++;
         if (at < end && AT(at) == '=') {
             at++;
-            while (at < end && IS_SPACE(AT(at)))
+            while (at < end && is_space(AT(at)))
                 at++;
             c = at < end ? AT(at) : 0;
-            Place close = c == '"' || c == '\'' ? find(kind, text, c, at + 1, end) : -1;
+            Place close = c == '"' || c == '\'' ? find(page, c, at + 1, end) : -1;
             if (close >= 0) {
                 from = at + 1, to = close, at = close + 1;
             } else {
                 from = at;
-                while (at < end && AT(at) != '>' && !IS_SPACE(AT(at)))
+                while (at < end && AT(at) != '>' && !is_space(AT(at)))
                     at++;
                 to = at;
             }
@@ -171,115 +168,140 @@ ALWAYS PyObject *attributes_of(int kind, const Text *text, Place at, Place end, 
             at = name_end;
         }
         for (int i = 0; i < ATTRIBUTES; i++) {
-            if (attributes[i].length != name_end - name || (known >> i & 1)
-                || !stands(kind, text, name, attributes[i].name, attributes[i].length))
+            if (attributes[i].length != name_end - name || values[i].is_there
+                || !stands(page, name, attributes[i].name, attributes[i].length))
                 continue;
-            known |= 1u << i;
-            PyObject *value = PyUnicode_Substring(text->object, from, to);
-            if (value != NULL && find(kind, text, '&', from, to) >= 0)
-                Py_SETREF(value, PyObject_CallOneArg(unescape, value));
-            if (value == NULL || PyDict_SetItem(found, attributes[i].object, value) < 0) {
-                Py_XDECREF(value);
-                Py_DECREF(found);
-                return NULL;
-            }
-            Py_DECREF(value);
+            values[i] = (Value){from, to, 1};
             break;
         }
+    }
+}
+
+static PyObject *said(const Page *page, Value value, PyObject *unescape)
+{
+    PyObject *text = decoded(page, value.from, value.to);
+    if (text != NULL && find(page, '&', value.from, value.to) >= 0)
+        Py_SETREF(text, PyObject_CallOneArg(unescape, text));
+    return text;
+}
+
+static PyObject *named(const Page *page, const Value *values, PyObject *unescape)
+{
+    PyObject *found = PyDict_New();
+    for (int i = 0; i < ATTRIBUTES && found != NULL; i++) {
+        if (!values[i].is_there)
+            continue;
+        PyObject *text = said(page, values[i], unescape);
+        if (text == NULL || PyDict_SetItem(found, attributes[i].object, text) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(text);
     }
     return found;
 }
 
 /* Where the comment opened before a place is over, or -1. */
-ALWAYS Place behind_comment(int kind, const Text *text, Place at)
+ALWAYS Place behind_comment(const Page *page, Place at)
 {
-    if (at < text->length && AT(at) == '>')
+    if (at < page->length && AT(at) == '>')
         return at + 1;
-    if (at + 1 < text->length && AT(at) == '-' && AT(at + 1) == '>')
+    if (at + 1 < page->length && AT(at) == '-' && AT(at + 1) == '>')
         return at + 2;
-    for (Place dash = at; (dash = find(kind, text, '-', dash, text->length)) >= 0; dash++) {
-        if (dash + 2 >= text->length || AT(dash + 1) != '-')
+    for (Place dash = at; (dash = find(page, '-', dash, page->length)) >= 0; dash++) {
+        if (dash + 2 >= page->length || AT(dash + 1) != '-')
             continue;
         if (AT(dash + 2) == '>')
             return dash + 3;
-        if (AT(dash + 2) == '!' && dash + 3 < text->length && AT(dash + 3) == '>')
+        if (AT(dash + 2) == '!' && dash + 3 < page->length && AT(dash + 3) == '>')
             return dash + 4;
     }
     return -1;
 }
 
 /* Where the end tag of an element stands, or -1. */
-ALWAYS Place end_tag(int kind, const Text *text, const Element *element, Place at)
+ALWAYS Place end_tag(const Page *page, const Element *element, Place at)
 {
-    for (; (at = find(kind, text, '<', at, text->length)) >= 0; at++)
-        if (at + 1 < text->length && AT(at + 1) == '/' && stands(kind, text, at + 2, element->name, element->length)
-            && ends_name(kind, text, at + 2 + element->length))
+    for (; (at = find(page, '<', at, page->length)) >= 0; at++)
+        if (at + 1 < page->length && AT(at + 1) == '/' && stands(page, at + 2, element->name, element->length)
+            && ends_name(page, at + 2 + element->length))
             return at;
     return -1;
 }
 
-ALWAYS int add(PyObject *found, const Element *element, PyObject *read)
+/* Appends what was made, if it was. */
+ALWAYS int add(PyObject *found, PyObject *made)
+{
+    int failed = made == NULL || PyList_Append(found, made) < 0;
+    Py_XDECREF(made);
+    return failed ? -1 : 0;
+}
+
+ALWAYS int add_element(PyObject *found, const Element *element, PyObject *read)
 {
     PyObject *pair = read == NULL ? NULL : PyTuple_Pack(2, element->object, read);
     Py_XDECREF(read);
-    int failed = pair == NULL || PyList_Append(found, pair) < 0;
-    Py_XDECREF(pair);
-    return failed ? -1 : 0;
+    return add(found, pair);
 }
 
-static int add_title(PyObject *read, const Text *text, Place from, Place to, PyObject *unescape)
+static PyObject *with_title(PyObject *read, const Page *page, Place from, Place to, PyObject *unescape)
 {
-    PyObject *words = PyUnicode_Substring(text->object, from, to);
+    PyObject *words = read == NULL ? NULL : decoded(page, from, to);
     if (words != NULL)
         Py_SETREF(words, PyObject_CallOneArg(unescape, words));
-    int failed = words == NULL || PyDict_SetItem(read, text_name, words) < 0;
+    if (words == NULL || PyDict_SetItem(read, text_name, words) < 0)
+        Py_CLEAR(read);
     Py_XDECREF(words);
-    return failed ? -1 : 0;
+    return read;
 }
 
-ALWAYS PyObject *scan_text(int kind, const Text *text, PyObject *in_attribute, PyObject *in_text, Place title_length)
+static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *in_text, Place title_length)
 {
     PyObject *found = PyList_New(0);
     Place position = 0, before = -1, at = 0;
-    while (found != NULL && (at = find(kind, text, '<', at, text->length)) >= 0) {
-        if (stands(kind, text, at + 1, "!--", 3)) {
-            at = position = behind_comment(kind, text, at + 4);
+    while (found != NULL && (at = find(page, '<', at, page->length)) >= 0) {
+        if (stands(page, at + 1, "!--", 3)) {
+            at = position = behind_comment(page, at + 4);
             before = -1;
             if (position < 0)
                 break;
             continue;
         }
-        int number = element_at(kind, text, at + 1);
+        int number = element_at(page, at + 1);
         if (number < 0) {
             before = at++;
             continue;
         }
         /* What looks like a tag may stand in another's attribute: `<img alt="<a href=x>">`. */
-        if (before >= 0 && before + 1 < text->length && lower(AT(before + 1)) >= 'a' && lower(AT(before + 1)) <= 'z'
-            && find(kind, text, '>', before, at) < 0) {
-            Place end = tag_end(kind, text, before + 2);
-            if (end >= text->length)
+        if (before >= 0 && before + 1 < page->length && lower(AT(before + 1)) >= 'a' && lower(AT(before + 1)) <= 'z'
+            && find(page, '>', before, at) < 0) {
+            Place end = tag_end(page, before + 2);
+            if (end >= page->length)
                 break;
             at = position = end + 1, before = -1;
             continue;
         }
         const Element *element = &elements[number];
-        Place inside = at + 1 + element->length, end = tag_end(kind, text, inside);
-        if (end >= text->length)
+        Place inside = at + 1 + element->length, end = tag_end(page, inside);
+        if (end >= page->length)
             break;
         at = position = end + 1, before = -1;
-        Place close = element->is_raw && number != PLAINTEXT ? end_tag(kind, text, element, position) : -1;
+        Place close = element->is_raw && number != PLAINTEXT ? end_tag(page, element, position) : -1;
         if (!element->is_silent) {
-            PyObject *read = attributes_of(kind, text, inside, end, in_attribute);
-            if (number == TITLE && read != NULL) {
-                Place to = close >= 0 ? close : text->length;
+            Value values[ATTRIBUTES];
+            read_attributes(page, inside, end, values);
+            int failed = 0;
+            if (number <= AREA && !values[HREF].is_there) {
+                /* an anchor, which says nothing */
+            } else if (number <= AREA && !values[REL].is_there) {
+                failed = add(found, said(page, values[HREF], in_attribute));
+            } else if (number == TITLE) {
+                Place to = close >= 0 ? close : page->length;
                 to = to - position > title_length ? position + title_length : to;
-                if (add_title(read, text, position, to, in_text) < 0)
-                    Py_CLEAR(read);
+                PyObject *read = with_title(named(page, values, in_attribute), page, position, to, in_text);
+                failed = add_element(found, element, read);
+            } else {
+                failed = add_element(found, element, named(page, values, in_attribute));
             }
-            if (number == A && read != NULL && PyDict_GetItemWithError(read, attributes[HREF].object) == NULL)
-                Py_DECREF(read); /* an anchor, which says nothing */
-            else if (add(found, element, read) < 0)
+            if (failed)
                 Py_CLEAR(found);
         }
         if (element->is_raw) {
@@ -294,85 +316,93 @@ ALWAYS PyObject *scan_text(int kind, const Text *text, PyObject *in_attribute, P
 /* -- words --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    Place from;
-    uint32_t length;
-    uint32_t hash;
-} Word;
-
-typedef struct {
-    Word *words; /* an open table: length 0 is an empty place */
+    uint64_t *hashes; /* an open table: 0 is an empty place */
     size_t mask, used;
+    uint64_t *in_order;
 } Table;
 
 static int grow(Table *table)
 {
     size_t places = (table->mask + 1) * 2;
-    Word *words = PyMem_Calloc(places, sizeof(Word));
-    if (words == NULL)
+    uint64_t *in_order = PyMem_Realloc(table->in_order, places / 2 * sizeof(uint64_t));
+    if (in_order == NULL)
         return -1;
-    for (size_t i = 0; i <= table->mask; i++) {
-        if (table->words[i].length == 0)
-            continue;
-        size_t place = table->words[i].hash & (places - 1);
-        while (words[place].length)
+    table->in_order = in_order;
+    uint64_t *hashes = PyMem_Calloc(places, sizeof(uint64_t));
+    if (hashes == NULL)
+        return -1;
+    for (size_t i = 0; i < table->used; i++) {
+        size_t place = in_order[i] & (places - 1);
+        while (hashes[place])
             place = (place + 1) & (places - 1);
-        words[place] = table->words[i];
+        hashes[place] = in_order[i];
     }
-    PyMem_Free(table->words);
-    table->words = words;
+    PyMem_Free(table->hashes);
+    table->hashes = hashes;
     table->mask = places - 1;
     return 0;
 }
 
-/* 1 if the word is new, 0 if it was there, -1 without memory. */
-ALWAYS int put(int kind, const Text *text, Table *table, Word word)
+/* Words are told apart by their hashes alone: that two of a page have the same 64 bits hardly ever happens. */
+ALWAYS int put(Table *table, uint64_t hash)
 {
-    size_t place = word.hash & table->mask;
-    for (; table->words[place].length; place = (place + 1) & table->mask) {
-        const Word *other = &table->words[place];
-        if (other->hash == word.hash && other->length == word.length
-            && memcmp((const char *)text->data + other->from * kind, (const char *)text->data + word.from * kind,
-                      (size_t)word.length * kind) == 0)
+    size_t place = hash & table->mask;
+    for (; table->hashes[place]; place = (place + 1) & table->mask)
+        if (table->hashes[place] == hash)
             return 0;
-    }
-    table->words[place] = word;
-    return ++table->used * 2 > table->mask && grow(table) < 0 ? -1 : 1;
+    table->hashes[place] = hash;
+    table->in_order[table->used++] = hash;
+    return table->used * 2 > table->mask ? grow(table) : 0;
 }
 
-ALWAYS PyObject *words_of(int kind, const Text *text, Table *table)
+/* Eight octets as a number, the first the lowest; what is not asked for is zero. */
+ALWAYS uint64_t eight_at(const Page *page, Place at, Place wanted)
 {
-    PyObject *unique = PyList_New(0);
-    Place count = 0, at = 0;
-    while (unique != NULL && (at = find(kind, text, '>', at, text->length)) >= 0) {
+    uint64_t eight = 0;
+    if (at + 8 <= page->length)
+        memcpy(&eight, page->data + at, 8);
+    else
+        memcpy(&eight, page->data + at, (size_t)(page->length - at));
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    eight = __builtin_bswap64(eight);
+#endif
+    return wanted < 8 ? eight & ((UINT64_C(1) << 8 * wanted) - 1) : eight;
+}
+
+/* As `fingerprint.hash_of`. */
+ALWAYS uint64_t hash_of(const Page *page, Place from, Place to)
+{
+    const uint64_t factor = UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t hash = (uint64_t)(to - from) * factor;
+    for (Place at = from; at < to; at += 8) {
+        hash = (hash ^ eight_at(page, at, to - at)) * factor;
+        hash ^= hash >> 32;
+    }
+    return hash ? hash : 1;
+}
+
+/* What no word goes beyond: blanks, and the next tag. */
+static unsigned char ends_word[256];
+
+/* How many words there are, or -1 without memory. */
+static Place tell_words(const Page *page, Table *table)
+{
+    Place count = 0, at = 0, length = page->length;
+    while ((at = find(page, '>', at, length)) >= 0) {
         at++; /* what follows up to the next tag is seen by people */
-        while (at < text->length && AT(at) != '<') {
-            Py_UCS4 c = AT(at);
-            if (IS_SPACE(c)) {
-                at++;
+        for (; at < length && AT(at) != '<'; at++) {
+            if (ends_word[AT(at)])
                 continue;
-            }
-            Place from = at;
-            uint32_t hash = 0;
-            while (at < text->length && (c = AT(at)) != '<' && !IS_SPACE(c)) {
-                hash = hash * 31 + c;
+            Place from = at++;
+            while (at < length && !ends_word[AT(at)])
                 at++;
-            }
             count++;
-            hash *= 2654435769u;
-            Word word = {from, (uint32_t)(at - from), hash ^ hash >> 15};
-            int is_new = put(kind, text, table, word);
-            PyObject *object = is_new > 0 ? PyUnicode_Substring(text->object, from, at) : NULL;
-            if (is_new < 0 || (is_new && (object == NULL || PyList_Append(unique, object) < 0)))
-                Py_CLEAR(unique);
-            Py_XDECREF(object);
-            if (unique == NULL) {
-                if (!PyErr_Occurred())
-                    PyErr_NoMemory();
-                return NULL;
-            }
+            if (put(table, hash_of(page, from, at)) < 0)
+                return -1;
+            at--; /* the one behind it is looked at again: it may be a tag's */
         }
     }
-    return Py_BuildValue("nN", count, unique);
+    return count;
 }
 
 /* -- the module ---------------------------------------------------------------------------------------------- */
@@ -381,48 +411,36 @@ static PyObject *scan(PyObject *module, PyObject *args)
 {
     PyObject *object, *in_attribute, *in_text;
     Place title_length;
-    if (!PyArg_ParseTuple(args, "UOOn:scan", &object, &in_attribute, &in_text, &title_length))
+    if (!PyArg_ParseTuple(args, "SOOn:scan", &object, &in_attribute, &in_text, &title_length))
         return NULL;
-    Text text = {PyUnicode_DATA(object), PyUnicode_GET_LENGTH(object), object};
-    switch (PyUnicode_KIND(object)) {
-    case PyUnicode_1BYTE_KIND:
-        return scan_text(PyUnicode_1BYTE_KIND, &text, in_attribute, in_text, title_length);
-    case PyUnicode_2BYTE_KIND:
-        return scan_text(PyUnicode_2BYTE_KIND, &text, in_attribute, in_text, title_length);
-    default:
-        return scan_text(PyUnicode_4BYTE_KIND, &text, in_attribute, in_text, title_length);
-    }
+    Page page = {(const unsigned char *)PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object)};
+    return scan_page(&page, in_attribute, in_text, title_length);
 }
 
 static PyObject *words(PyObject *module, PyObject *args)
 {
-    PyObject *object;
+    enum { AT_FIRST = 2048 };
+    PyObject *object, *found = NULL;
     Place most;
-    if (!PyArg_ParseTuple(args, "Un:words", &object, &most))
+    if (!PyArg_ParseTuple(args, "Sn:words", &object, &most))
         return NULL;
-    Place length = PyUnicode_GET_LENGTH(object);
-    Text text = {PyUnicode_DATA(object), length < most ? length : most, object};
-    Table table = {PyMem_Calloc(1024, sizeof(Word)), 1023, 0};
-    if (table.words == NULL)
-        return PyErr_NoMemory();
-    PyObject *found;
-    switch (PyUnicode_KIND(object)) {
-    case PyUnicode_1BYTE_KIND:
-        found = words_of(PyUnicode_1BYTE_KIND, &text, &table);
-        break;
-    case PyUnicode_2BYTE_KIND:
-        found = words_of(PyUnicode_2BYTE_KIND, &text, &table);
-        break;
-    default:
-        found = words_of(PyUnicode_4BYTE_KIND, &text, &table);
-    }
-    PyMem_Free(table.words);
+    Place length = PyBytes_GET_SIZE(object);
+    Page page = {(const unsigned char *)PyBytes_AS_STRING(object), length < most ? length : most};
+    Table table = {PyMem_Calloc(AT_FIRST, sizeof(uint64_t)), AT_FIRST - 1, 0,
+                   PyMem_Malloc(AT_FIRST / 2 * sizeof(uint64_t))};
+    Place count = table.hashes == NULL || table.in_order == NULL ? -1 : tell_words(&page, &table);
+    if (count < 0)
+        PyErr_NoMemory();
+    else
+        found = Py_BuildValue("ny#", count, (const char *)table.in_order, (Place)(table.used * sizeof(uint64_t)));
+    PyMem_Free(table.hashes);
+    PyMem_Free(table.in_order);
     return found;
 }
 
 static PyMethodDef methods[] = {
-    {"scan", scan, METH_VARARGS, "scan(text, unescape_attribute, unescape_text, title_length) -> elements"},
-    {"words", words, METH_VARARGS, "words(text, most) -> (how many words between tags, each of them once)"},
+    {"scan", scan, METH_VARARGS, "scan(octets, unescape_attribute, unescape_text, title_length) -> elements"},
+    {"words", words, METH_VARARGS, "words(octets, most) -> (how many words between tags, the hash of each, once)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -432,9 +450,13 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    for (int i = 0; i < ELEMENTS; i++)
+    for (int i = 0; i < ELEMENTS; i++) {
         if ((elements[i].object = PyUnicode_InternFromString(elements[i].name)) == NULL)
             return NULL;
+        first_letters |= 1u << (elements[i].name[0] - 'a');
+    }
+    for (int c = 0; c < 256; c++)
+        ends_word[c] = c == '<' || is_space((unsigned char)c);
     for (int i = 0; i < ATTRIBUTES; i++)
         if ((attributes[i].object = PyUnicode_InternFromString(attributes[i].name)) == NULL)
             return NULL;

@@ -15,11 +15,13 @@ import webencodings  # type: ignore[import-untyped]  # the package ships no type
 from headway.parse.scanner import attributes_of
 
 _PRESCAN_BYTES = 1024
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_META = re.compile(r"<meta[\s/]([^>]*)", re.IGNORECASE)
-_XML_ENCODING = re.compile(r"""<\?xml[^>]*?\sencoding\s*=\s*["']([^"'>]+)["']""")
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_META = re.compile(rb"<meta[\s/]([^>]*)", re.IGNORECASE)
+_NAMED = re.compile(rb"charset", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([^"'>]+)["']""")
 _CONTENT_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 _BEYOND_ASCII = ("windows-", "iso-8859-", "koi8-")
+_OTHERWISE = webencodings.lookup("windows-1252")
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 
 
@@ -31,20 +33,51 @@ class Decoded(NamedTuple):
     """Python's name for it, as links of the page are to be encoded: UTF-8 where the encoding cannot."""
 
 
+class Octets(NamedTuple):
+    octets: bytes
+    """The document in UTF-8; where it was so already, octets that mean nothing are still in it."""
+    charset: str
+    codec: str
+
+
 def decode(content: bytes, http_charset: str = "") -> Decoded:
     """The text of a document. Never raises; octets that mean nothing become U+FFFD."""
-    for mark, name in _MARKS:
-        if content.startswith(mark):
-            return _decoded(content[len(mark) :], webencodings.lookup(name))
-    encoding = _look_up(http_charset) or _prescanned(content[:_PRESCAN_BYTES])
+    content, encoding = _told(content, http_charset)
     if encoding is not None:
         return _decoded(content, encoding)
+    text = _as_utf_8(content)
+    return Decoded(text, "utf-8", "utf-8") if text is not None else _decoded(content, _OTHERWISE)
+
+
+def in_utf_8(content: bytes, http_charset: str = "") -> Octets:
+    """The same without decoding what is UTF-8 already, as most documents are."""
+    content, encoding = _told(content, http_charset)
+    if encoding is None:
+        if content.isascii() or _as_utf_8(content) is not None:
+            return Octets(content, "utf-8", "utf-8")
+        encoding = _OTHERWISE
+    if encoding.name == "utf-8":
+        return Octets(content, "utf-8", "utf-8")
+    if encoding.name.startswith(_BEYOND_ASCII) and content.isascii():
+        return Octets(content, encoding.name, encoding.codec_info.name)
+    text, charset, codec = _decoded(content, encoding)
+    return Octets(text.encode("utf-8", "replace"), charset, codec)
+
+
+def _told(content: bytes, http_charset: str) -> tuple[bytes, webencodings.Encoding | None]:
+    """The document without its byte order mark, and what it is said to be encoded in."""
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return content[len(mark) :], webencodings.lookup(name)
+    return content, _look_up(http_charset) or _prescanned(content[:_PRESCAN_BYTES])
+
+
+def _as_utf_8(content: bytes) -> str | None:
     try:
         # Not the final piece, so that a character cut off at a size limit does not speak against UTF-8.
-        text, _ = codecs.utf_8_decode(content, "strict", False)
+        return codecs.utf_8_decode(content, "strict", False)[0]
     except UnicodeDecodeError:
-        return _decoded(content, webencodings.lookup("windows-1252"))
-    return Decoded(text, "utf-8", "utf-8")
+        return None
 
 
 def _decoded(content: bytes, encoding: webencodings.Encoding) -> Decoded:
@@ -63,12 +96,13 @@ def _look_up(label: str) -> webencodings.Encoding | None:
 
 def _prescanned(start: bytes) -> webencodings.Encoding | None:
     """What the document says of itself where a browser looks for it."""
-    text = start.decode("latin-1")
-    if "<!--" in text:
-        text = _COMMENT.sub("", text)
-    if text.startswith("<?xml") and (declared := _XML_ENCODING.match(text)):
-        return _readable(_look_up(declared[1]))
-    for meta in _META.finditer(text):
+    if b"<!--" in start:
+        start = _COMMENT.sub(b"", start)
+    if start.startswith(b"<?xml") and (declared := _XML_ENCODING.match(start)):
+        return _readable(_look_up(declared[1].decode("latin-1")))
+    for meta in _META.finditer(start):
+        if not _NAMED.search(meta[1]):
+            continue
         attributes = attributes_of(meta[1])
         label = attributes.get("charset", "")
         if not label and attributes.get("http-equiv", "").lower() == "content-type":

@@ -6,69 +6,30 @@ feeds for what they list; `Link` and `X-Robots-Tag` headers count for every type
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
 from msgspec import structs
 
-from headway.model.page import Page, PageKey
-from headway.parse.charset import decode
+from headway.model.page import Page
+from headway.parse.charset import in_utf_8
 from headway.parse.digest import content_digest
 from headway.parse.directives import of_headers
 from headway.parse.headers import charset_of, links_of, media_type_of
-from headway.parse.links import Markup, leads_to_a_page, read
+from headway.parse.links import leads_to_a_page, read
 from headway.parse.listed import Listing
 from headway.parse.listing import read_listing
+from headway.parse.markup import Markup
+from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.sniff import sniffed_type
 from headway.parse.url import NOTHING_FOUND, canonical, page_of, pages_of
 from headway.policy.identity import product_token
 from headway.ports import Response
-from headway.units import Instant
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 REDIRECT_STATUSES = frozenset({300, 301, 302, 303, 307, 308})
 
 
-class ParseOptions(msgspec.Struct, frozen=True):
-    user_agent: str = "headway"
-    """META robots and X-Robots-Tag may call us by its product token."""
-    drop_rel_nofollow: bool = False
-    """Whether links marked `rel=nofollow` are left out."""
-    max_links: int = 10_000
-    """Of one page, the first so many count. The longest lists for people have some thousands; a page made of
-    nothing but links has a million, and taking them in would hold up everybody for as long as a minute."""
-    takes_fingerprints: bool = False
-    """Whether pages are told apart by their words (`parse.fingerprint`), too."""
-    read_sitemaps: bool = False
-    read_feeds: bool = False
-
-
 _WRITTEN_FOR_ONE = 5
 _MOST_FEEDS = 10
 DEFAULT_OPTIONS = ParseOptions()
-
-
-class Parsed(msgspec.Struct, frozen=True):
-    links: tuple[Page, ...] = ()
-    """Canonical, each once, in document order. A redirect has one: its target."""
-    noindex: bool = False
-    nofollow: bool = False
-    title: str = ""
-    canonical: str | None = None
-    """What the page calls itself by LINK or Link `rel=canonical`, in canonical form."""
-    digest: str = ""
-    fingerprint: int = 0
-    """Its likeness to other pages; 0 where that was not looked at, or says nothing."""
-    charset: str = ""
-    content_type: str = ""
-    """As declared, or as the content looks when nothing was declared."""
-    skipped_links: int = 0
-    """Hrefs that lead to no page (mail addresses, scripts, nonsense), and links beyond the limit."""
-    lists: tuple[Page, ...] = ()
-    """Sitemaps and feeds that it leads to."""
-    is_list: bool = False
-    modified_at: Mapping[PageKey, Instant] = msgspec.field(default_factory=dict)
-    """When the pages of a list were changed, where it says so."""
 
 
 def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTIONS) -> Parsed:
@@ -90,8 +51,8 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     most = _WRITTEN_FOR_ONE * options.max_links
     markup, charset, codec = Markup([]), "", "utf-8"
     if media_type in HTML_TYPES:
-        text, charset, codec = decode(content, charset_of(declared))
-        markup = read(text, product, takes_fingerprint=options.takes_fingerprints, most_links=most)
+        octets, charset, codec = in_utf_8(content, charset_of(declared))
+        markup = read(octets, product, takes_fingerprint=options.takes_fingerprints, most_links=most)
     asked = markup.asked | of_headers(_values(response, "x-robots-tag"), product)
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 
 from rensa import RMinHash  # type: ignore[import-untyped]
 
@@ -20,46 +21,58 @@ NO_FINGERPRINT = 0
 
 FEWEST_WORDS = 4
 LONGEST_READ = 32_768
-"""Characters: what comes behind them changes little, and a long page would take long."""
+"""Octets: what comes behind them changes little, and a long page would take long."""
 
 _FEW_WORDS = 100
 # Two patterns, since the search for one plain beginning is much quicker than that for a choice.
 _PICTURES = tuple(
-    re.compile(rf"""<{tag}\b[^<>]*?\b(?:src|SRC)\s*=\s*["']?([^"'\s<>]++)""") for tag in ("img", "IMG")
+    re.compile(rb"""<%b\b[^<>]*?\b(?:src|SRC)\s*=\s*["']?([^"'\s<>]++)""" % tag) for tag in (b"img", b"IMG")
 )
 # Finding what stands between tags takes half the time of replacing them.
-_VISIBLE = re.compile(r">\s*+([^<\s][^<]*+)")
+_VISIBLE = re.compile(rb">\s*+([^<\s][^<]*+)")
 _SEED = 1
 _SIGN = 1 << (BITS - 1)
+_FACTOR = 0x9E3779B97F4A7C15
+_ALL_BITS = (1 << 64) - 1
 _NUMBERS = struct.Struct(f"<{BITS}I")
 _LAST_BIT = bytes(b"01"[octet & 1] for octet in range(256))
 
 
-def of_text(text: str) -> int:
+def of_page(octets: bytes) -> int:
     """The fingerprint of a page, or of the beginning of a long one."""
-    count, words = words_of(text) if fast is None else fast.words(text, LONGEST_READ)
+    count, hashes = words_of(octets) if fast is None else fast.words(octets, LONGEST_READ)
     if count < _FEW_WORDS:
-        beginning = text[:LONGEST_READ]
+        beginning = octets[:LONGEST_READ]
         for pictures in _PICTURES:
             found = pictures.findall(beginning)
-            words += found
+            hashes += _packed(found)
             count += len(found)
-    return of_words(words) if count >= FEWEST_WORDS else NO_FINGERPRINT
+    return _of_hashes(hashes) if count >= FEWEST_WORDS else NO_FINGERPRINT
 
 
-def words_of(text: str) -> tuple[int, list[str]]:
-    """How many words there are between the tags, and which; how often each comes does not matter."""
-    words = " ".join(_VISIBLE.findall(text[:LONGEST_READ])).split()
-    return len(words), words
+def words_of(octets: bytes) -> tuple[int, bytes]:
+    """How many words there are between the tags, and the hash of each; how often it comes does not matter."""
+    words = b" ".join(_VISIBLE.findall(octets[:LONGEST_READ])).split()
+    return len(words), _packed(words)
 
 
-def of_words(words: list[str]) -> int:
+def _packed(words: list[bytes]) -> bytes:
+    return b"".join(hash_of(word).to_bytes(8, sys.byteorder) for word in dict.fromkeys(words))
+
+
+def hash_of(word: bytes) -> int:
+    """64 bits of a word, from eight octets at a time."""
+    bits = len(word) * _FACTOR & _ALL_BITS
+    for at in range(0, len(word), 8):
+        bits = (bits ^ int.from_bytes(word[at : at + 8], "little")) * _FACTOR & _ALL_BITS
+        bits ^= bits >> 32
+    return bits or 1
+
+
+def _of_hashes(hashes: bytes) -> int:
     """Signed, since a number in SQLite is."""
-    sketch = RMinHash(num_perm=BITS, seed=_SEED)
-    try:
-        sketch.update(words)
-    except UnicodeEncodeError:  # half a surrogate pair
-        sketch.update([word.encode("utf-8", "replace").decode() for word in words])
+    each = memoryview(hashes).cast("Q")
+    sketches = RMinHash.digest_matrix_from_flat_token_hashes(each, (0, len(each)), BITS, _SEED)
     # The last bit of each number, all at once.
-    bits = int(_NUMBERS.pack(*sketch.digest())[::4].translate(_LAST_BIT), 2)
+    bits = int(_NUMBERS.pack(*sketches.to_rows()[0])[::4].translate(_LAST_BIT), 2)
     return bits - (bits & _SIGN) * 2 or 1

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-import msgspec
-
 from headway.parse import fingerprint
-from headway.parse.directives import NOTHING_ASKED, Directives, of_meta
+from headway.parse.directives import NOTHING_ASKED, of_meta
 from headway.parse.headers import media_type_of
-from headway.parse.scanner import Element, elements_of
+from headway.parse.markup import Markup
+from headway.parse.scanner import Found, elements_of
 
 LEADING_RELS = frozenset(
     {"alternate", "author", "bookmark", "canonical", "child", "contents", "copyright", "end", "first", "help"}
@@ -26,62 +25,57 @@ pingback, EditURI) or another spelling of the same page (shortlink, amphtml)."""
 _PAGE_TYPES = frozenset({"", "text/html", "application/xhtml+xml", "application/pdf", "text/plain"})
 _FEED_TYPES = frozenset({"application/rss+xml", "application/atom+xml"})
 _LONGEST_REMEMBERED = 100
+_LONGEST_TITLE = 1000
 _REFRESH = re.compile(
     r"\s*(?:\d+(?:\.[\d.]*)?|\.[\d.]*)\s*[;,\s]\s*(?:url\s*=\s*)?(.*)", re.IGNORECASE | re.DOTALL
 )
 
 
-class Markup(msgspec.Struct):
-    """What was found, hrefs still as they are written."""
-
-    links: list[tuple[str, bool]]
-    """The href and whether it is marked `rel=nofollow`, in document order."""
-    base: str | None = None
-    canonical: str | None = None
-    title: str = ""
-    asked: Directives = NOTHING_ASKED
-    feeds: list[str] = msgspec.field(default_factory=list)
-    moves_on: bool = False
-    """It has a refresh to another page: what it says itself is beside the point."""
-    fingerprint: int = fingerprint.NO_FINGERPRINT
-
-
 def read(
-    text: str, product_token: str, *, takes_fingerprint: bool = False, most_links: int = sys.maxsize
+    octets: bytes, product_token: str, *, takes_fingerprint: bool = False, most_links: int = sys.maxsize
 ) -> Markup:
-    """Read a page's markup, as far as the last of so many links.
+    """Read a page's markup, in UTF-8, as far as the last of so many links.
 
     Never raises, and takes time in proportion to the length of the page.
     """
-    markup = interpret(elements_of(text), product_token, most_links)
+    markup = interpret(elements_of(octets), product_token, most_links)
     if takes_fingerprint and not markup.moves_on:
-        markup.fingerprint = fingerprint.of_text(text)
+        markup.fingerprint = fingerprint.of_page(octets)
     return markup
 
 
-def interpret(elements: Iterable[Element], product_token: str, most_links: int = sys.maxsize) -> Markup:
+def interpret(elements: Iterable[Found], product_token: str, most_links: int = sys.maxsize) -> Markup:
     markup = Markup([])
     links = markup.links
     has_title = False
-    for name, attributes in elements:
-        if name == "a" or name == "area":  # noqa: PLR1714  the first is nearly always it
-            if href := attributes.get("href"):
-                links.append((href, "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower()))
-                if len(links) >= most_links:
-                    break
-        elif name in {"frame", "iframe"}:
-            if src := attributes.get("src"):
-                links.append((src, False))
-        elif name == "link":
-            _read_link(markup, attributes)
-        elif name == "meta":
-            _read_meta(markup, attributes, product_token)
-        elif name == "base":
-            markup.base = markup.base or attributes.get("href") or None
+    for element in elements:
+        if isinstance(element, str):
+            if element:
+                links.append((element, False))
+        elif element[0] != "title":
+            _take_in(markup, element[0], element[1], product_token)
         elif not has_title:
             has_title = True
-            markup.title = " ".join((attributes["text"] or "").split())
+            markup.title = " ".join((element[1]["text"] or "").split())[:_LONGEST_TITLE].rstrip()
+        if len(links) >= most_links:
+            break
     return markup
+
+
+def _take_in(markup: Markup, name: str, attributes: Mapping[str, str | None], product_token: str) -> None:
+    if name in {"a", "area"}:
+        if href := attributes.get("href"):
+            nofollow = "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower()
+            markup.links.append((href, nofollow))
+    elif name in {"frame", "iframe"}:
+        if src := attributes.get("src"):
+            markup.links.append((src, False))
+    elif name == "link":
+        _read_link(markup, attributes)
+    elif name == "meta":
+        _read_meta(markup, attributes, product_token)
+    elif name == "base":
+        markup.base = markup.base or attributes.get("href") or None
 
 
 def _read_link(markup: Markup, attributes: Mapping[str, str | None]) -> None:

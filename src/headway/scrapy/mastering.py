@@ -14,7 +14,8 @@ from headway.fetch.robots import MAX_ROBOTS_BYTES, judge
 from headway.model.command import SaveFound, SaveTasks
 from headway.model.outcome import Kind
 from headway.model.page import Page, Site
-from headway.parse.document import ParseOptions, parse
+from headway.parse.document import parse
+from headway.parse.parsed import ParseOptions
 from headway.parse.url import page_of
 from headway.policy.estimate import PRIOR_PAGE_BYTES, Evidence, remaining_bytes
 from headway.ports import Request

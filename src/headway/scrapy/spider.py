@@ -11,8 +11,9 @@ from scrapy.http import Response as ScrapyResponse
 
 from headway.model.outcome import Kind
 from headway.model.page import Site
-from headway.parse.document import ParseOptions, parse
+from headway.parse.document import parse
 from headway.parse.extract import Extractor, Item, Rule
+from headway.parse.parsed import ParseOptions
 from headway.parse.url import page_of
 from headway.policy.scope import Scope
 from headway.ports import Response

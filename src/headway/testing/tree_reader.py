@@ -11,8 +11,8 @@ from headway.parse.scanner import Element
 _SELECTOR = "a,area,base,frame,iframe,link,meta,title"
 
 
-def tree_elements(text: str) -> Iterator[Element]:
+def tree_elements(octets: bytes) -> Iterator[Element]:
     """What `scanner.scan` gives, but for anchors without a link, which are given here as well."""
-    for node in LexborHTMLParser(text).css(_SELECTOR):
+    for node in LexborHTMLParser(octets).css(_SELECTOR):
         name = node.tag or ""
         yield name, {"text": node.text()} if name == "title" else node.attributes
