@@ -5,7 +5,7 @@ itself. The quick ones run several times, before and between the slow ones, and 
 machine is not equally fast all the time. What was fetched is read from the server's log, which counts all
 alike.
 
-    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 1] [--every 1]
+    python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 3] [--every 1]
 
 A whole run writes its table, and that of a page's shares, into the README here. `--resume` keeps what was
 measured in a file, so that it can be done in parts of so many `--seconds`.
@@ -33,7 +33,7 @@ from .measuring import Run, run_once
 
 QUICK = ("headway", "headway-2", "headway-exact", "wget2")
 ALL = "headway,headway-exact,headway-2,wget2,scrapy,scrapy-tuned,crawlee,httrack"
-AT_MOST_S = 180.0
+AT_MOST_S = 400.0
 SPEEDS = ("pages/s", "x Scrapy", "x tuned")
 CPU = ("CPU s per 1,000 pages", "Scrapy's / it", "tuned / it")
 HEADINGS = ("pages", *SPEEDS, "whole s", *CPU, "peak MB", "keeps")
@@ -48,7 +48,7 @@ def main() -> None:
         help="which of these, separated by commas (exact: digests only; 2: two processes)",
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
-    parser.add_argument("--copies", type=int, default=1, help="how often each manual is served")
+    parser.add_argument("--copies", type=int, default=shares.COPIES, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
     parser.add_argument(
         "--write", action="store_true", help="put the tables into the README, whole run or not"
@@ -81,14 +81,14 @@ def main() -> None:
     console.print(_table(crawlers, runs))
     for line in said:
         console.print(line)
-    is_whole = options.only == ALL and options.copies == options.every == 1
+    is_whole = options.only == ALL and options.copies == shares.COPIES and options.every == 1
     if options.write or is_whole:
         rows = list(_rows(crawlers, runs))
         readme.put(
             "figures", [*readme.table(("crawler", *HEADINGS), rows), "", *(f"- {line}" for line in said)]
         )
         if is_whole:
-            readme.put("shares", shares.in_markdown(shares.sample(sites)))
+            readme.put("shares", shares.table_of(sites))
         console.print(f"written into {readme.README.name}")
 
 

@@ -31,6 +31,7 @@ def _kept(name: str) -> tuple[str, str]:
     return "--json", str(KEPT / f"{name}.json")
 
 
+_A_FEW_SITES = ("--copies", "1", "--every", "8", "--rounds", "1", "--at-most", "40")
 _DEADLINES = ("benchmarks.scrapy", "deadlines")
 PARTS = (
     Part(
@@ -38,7 +39,11 @@ PARTS = (
         "pages a second, CPU and memory, coverage",
         ("benchmarks.whole.peers", *_kept("peers")),
         1200.0,
-        ("benchmarks.whole.peers", *_kept("peers"), "--every", "8", "--rounds", "1", "--at-most", "40"),
+        (
+            "benchmarks.whole.peers",
+            *_kept("peers"),
+            *["--copies", "1", "--every", "8", "--rounds", "1", "--at-most", "40"],
+        ),
         300.0,
     ),
     Part(

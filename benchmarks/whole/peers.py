@@ -1,6 +1,6 @@
 """Pages a second, CPU, memory and coverage of all crawlers on the same web.
 
-    python -m benchmarks.whole.peers --json FILE [--every 1] [--rounds 2] [--at-most 120]
+    python -m benchmarks.whole.peers --json FILE [--copies 3] [--every 1] [--rounds 2] [--at-most 400]
 
 nginx on one core serves Debian's manuals; each crawler in turn has the other core to itself. What was fetched
 is read from the server's log. `benchmarks/crawl` has the crawlers and their settings.
@@ -49,8 +49,8 @@ class Peers(msgspec.Struct, frozen=True):
     left_out: list[str]
 
 
-def measure(every: int, rounds: int, at_most_s: float) -> Peers:
-    sites = make_web()[::every]
+def measure(copies: int, every: int, rounds: int, at_most_s: float) -> Peers:
+    sites = make_web(copies)[::every]
     crawlers: dict[str, Crawler] = {}
     left_out = []
     makers = all_crawlers()
@@ -121,11 +121,12 @@ def summarise(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.whole.peers", description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--copies", type=int, default=3, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
     parser.add_argument("--rounds", type=int, default=2, help="how often the quick crawlers run")
-    parser.add_argument("--at-most", type=float, default=120.0, help="seconds of each run")
+    parser.add_argument("--at-most", type=float, default=400.0, help="seconds of each run")
     options = parser.parse_args()
-    told = measure(options.every, options.rounds, options.at_most)
+    told = measure(options.copies, options.every, options.rounds, options.at_most)
     options.json.write_bytes(msgspec.json.format(msgspec.json.encode(told)))
 
 
