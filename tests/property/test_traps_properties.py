@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
-from headway.policy.duplicates import EVERY_BIT, Mirrors, count_clusters, distance
+from headway.policy.clusters import count_clusters
+from headway.policy.duplicates import EVERY_BIT, Mirrors, distance
 from headway.policy.traps import TrapWatch, addresses
 from headway.policy.traps.family import CREDIT
 from headway.policy.traps.watch import COMBINED_QUERY, NUMBERING, REPEATING_PATH, SAME_PAGE, SESSION_ID

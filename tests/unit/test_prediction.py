@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import holidays
 import pytest
 
-from headway.policy.prediction import Calendar, Prediction
+from headway.policy.calendar import Calendar
+from headway.policy.prediction import Prediction
 from headway.units import BytesPerSecond, Instant
 
 KB = 1000.0

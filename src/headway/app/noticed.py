@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from headway.policy.duplicates import Clusters, count_clusters
+from headway.policy.clusters import Clusters, count_clusters
 from headway.store.reader import RunReader
 
 _TRAP, _MIRROR = "trap: ", "mirror"

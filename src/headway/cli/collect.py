@@ -12,6 +12,7 @@ import msgspec
 
 from headway.app.clock import WallClock
 from headway.app.collecting import CollectRun, begin, job_of
+from headway.app.garbage import look_for_garbage_seldom
 from headway.app.summary import summarise
 from headway.cli.crawl import exit_code_of
 from headway.cli.frame import INTERRUPTED, results, stdout
@@ -127,6 +128,7 @@ def run_collector(
         on_decision=None if log.is_quiet else partial(tell, log),
         on_news=partial(log.say, "fleet"),
     )
+    look_for_garbage_seldom()
     with Progress(log, run.view) as progress:
         asyncio.run(_run(run, progress, log))
     return INTERRUPTED if run.interrupted else 0

@@ -13,6 +13,7 @@ import msgspec
 from headway.app.again import begin_again, job_tables
 from headway.app.clock import WallClock
 from headway.app.crawling import CrawlRun
+from headway.app.garbage import look_for_garbage_seldom
 from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable
@@ -264,6 +265,7 @@ def run_job(
     else:
         run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(tell, log))
     _tell_of_earlier_runs(log, run)
+    look_for_garbage_seldom()
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
         asyncio.run(_run(run, progress, log))
     summary = summarise(out)

@@ -26,9 +26,9 @@ from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.parse.extract import Extractor, Rule
 from headway.parse.url import page_of
+from headway.policy.calendar import Calendar
 from headway.policy.ordering import parse_ordering
 from headway.policy.ordering.worth import Worth
-from headway.policy.prediction import Calendar
 from headway.policy.quota import Period, Quota
 from headway.policy.scope import Scope
 from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours

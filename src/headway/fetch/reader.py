@@ -9,7 +9,8 @@ from __future__ import annotations
 import httptools
 
 from headway.fetch.head import HeadError, find_end
-from headway.fetch.reply import Framing, ReplyHead, parse_head
+from headway.fetch.reply import parse_head
+from headway.fetch.replyhead import Framing, ReplyHead
 from headway.fetch.settings import Limits
 from headway.model.outcome import Kind
 

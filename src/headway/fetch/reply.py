@@ -1,32 +1,13 @@
-"""The head of an answer as a value: what it says, and how its body is delimited."""
+"""Reading the head of an answer."""
 
 from __future__ import annotations
 
-import enum
 from functools import lru_cache
 
 import httptools
-import msgspec
 
 from headway.fetch.head import HeadError, repair
-
-
-class Framing(enum.Enum):
-    EMPTY = "empty"
-    SIZED = "sized"
-    CHUNKED = "chunked"
-    UNTIL_CLOSE = "until-close"
-
-
-class ReplyHead(msgspec.Struct, frozen=True):
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    framing: Framing
-    length_bytes: int = 0
-    keep_alive: bool = True
-    media_type: str = ""
-    content_encoding: str = ""
-    note: str = ""
+from headway.fetch.replyhead import Framing, ReplyHead
 
 
 class _Collector:

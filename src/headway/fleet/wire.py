@@ -26,6 +26,7 @@ from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
 from headway.model.task import Task
 from headway.store import rows
 from headway.store.capture import CaptureNote
+from headway.store.packedlinks import PackedLinks
 from headway.units import Instant, Seconds
 
 
@@ -75,7 +76,7 @@ class Consignment(msgspec.Struct, frozen=True):
     def unpack(self) -> Parcel:
         first: list[Saving] = [*self.tasks, *self.found]
         settled: list[Saving] = [
-            saving if links is None else replace(saving, links=rows.PackedLinks(links))
+            saving if links is None else replace(saving, links=PackedLinks(links))
             for saving, links in zip(self.settled, self.links, strict=True)
         ]
         for place, saving in reversed(list(zip(self.again_after, self.again, strict=True))):

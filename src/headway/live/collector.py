@@ -99,12 +99,7 @@ class WebCollector:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
-        work = (
-            self._page(command, settle) if isinstance(command, FetchPage) else self._robots(command, settle)
-        )
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._finish(done, fail))
+        self._tasks.add(asyncio.get_running_loop().create_task(self._carry_out(command, settle, fail)))
 
     def set_rates(self, command: SetRates) -> None:
         self._fetcher.set_rates(command.rates_bytes_per_s)
@@ -124,10 +119,23 @@ class WebCollector:
         await self._fetcher.aclose()
         self._aside.close()
 
-    def _finish(self, task: asyncio.Task[None], fail: Fail) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (problem := task.exception()) is not None:
+    async def _carry_out(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
+        # Looked after in here: a callback when the task is done would be one more turn of the loop.
+        try:
+            if isinstance(command, FetchPage):
+                await self._page(command, settle)
+            else:
+                await self._robots(command, settle)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as problem:
             fail(problem)
+            if not isinstance(problem, Exception):
+                raise
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.discard(task)
 
     # -- a page -----------------------------------------------------------------------------------------
 

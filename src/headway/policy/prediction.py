@@ -7,35 +7,17 @@ around its own by a Gaussian weight, so that the table follows both the clock an
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator
-from datetime import UTC, date, datetime, tzinfo
-from functools import lru_cache
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
-
+from headway.policy.calendar import Calendar
 from headway.units import BytesPerSecond, Instant
 
 HOURS = 24
 MINUTES = 24 * 60
-SATURDAY = 5
 
-Rates = npt.NDArray[np.float32]
-
-
-class Calendar(msgspec.Struct, frozen=True):
-    """Which hour and which class of day an instant belongs to. `holidays` is anything that answers `in`
-    for a date: a set, or a country's calendar."""
-
-    zone: tzinfo = UTC
-    holidays: Container[date] = frozenset()
-
-    def moment(self, now: Instant) -> tuple[int, bool]:
-        """Minute of the local day, and whether that is a working day."""
-        local = datetime.fromtimestamp(now, self.zone)
-        workday = local.weekday() < SATURDAY and local.date() not in self.holidays
-        return local.hour * 60 + local.minute, workday
+_ROW = struct.Struct(f"<{2 * HOURS}f")
 
 
 class Prediction:
@@ -52,32 +34,36 @@ class Prediction:
         if not (prior_bytes_per_s > 0 and math.isfinite(prior_bytes_per_s)):
             raise ValueError(f"the prior rate must be positive and finite, not {prior_bytes_per_s}")
         self._calendar = calendar or Calendar()
-        self._weights = _weights_by_minute(k, sigma_min)
+        self._k = k
+        self._sigma_min = sigma_min
         self._prior = float(prior_bytes_per_s)
-        self._row_of: dict[str, int] = {}
-        self._rates: Rates = np.empty((16, 2, HOURS), dtype=np.float32)
+        # The hours of holidays, then those of working days; 192 bytes for a server, of which there may be
+        # very many.
+        self._rates: dict[str, array[float]] = {}
         # The mean of the known servers is asked for at every unknown one, so its sum is kept, not made.
-        self._sum = np.zeros((2, HOURS), dtype=np.float64)
+        self._sum = [0.0] * (2 * HOURS)
         self._changed: set[str] = set()
         self._minute = -1
         self._moment = (0, False)
+        self._weighed_minute = -1
+        self._weights: list[float] = []
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return len(self._rates)
 
     def __contains__(self, server: str) -> bool:
-        return server in self._row_of
+        return server in self._rates
 
     def predict(self, now: Instant, server: str) -> BytesPerSecond:
         """What a download from this server would use of the link now."""
         minute, workday = self._moment_of(now)
         # The update centres hour h on minute 60 h, so an instant belongs to the nearest full hour.
-        hour = (minute + 30) // 60 % HOURS
-        row = self._row_of.get(server)
-        if row is not None:
-            return BytesPerSecond(float(self._rates[row, int(workday), hour]))
-        if self._row_of:
-            return BytesPerSecond(float(self._sum[int(workday), hour]) / len(self._row_of))
+        hour = _first_hour(workday) + (minute + 30) // 60 % HOURS
+        rates = self._rates.get(server)
+        if rates is not None:
+            return BytesPerSecond(rates[hour])
+        if self._rates:
+            return BytesPerSecond(self._sum[hour] / len(self._rates))
         return BytesPerSecond(self._prior)
 
     def learn(
@@ -90,18 +76,36 @@ class Prediction:
         """
         if not (measured_bytes_per_s > 0 and math.isfinite(measured_bytes_per_s)):
             return
+        measured = float(measured_bytes_per_s)
         minute, workday = self._moment_of(now)
-        row = self._row_of.get(server)
-        if row is None:
-            row = self._add(server, self._sum / len(self._row_of) if self._row_of else self._prior)
-        rates = self._rates[row, int(workday)]
-        # The paper prints the exponent of the weight without its minus sign.
-        step = self._weights[minute] * (measured_bytes_per_s - rates)
-        if held_back:
-            np.maximum(step, 0.0, out=step)
-        rates += step
-        self._sum[int(workday)] += step
+        rates = self._rates.get(server)
+        if rates is None:
+            known = len(self._rates)
+            rates = array("f", [each / known for each in self._sum] if known else [self._prior] * (2 * HOURS))
+            self._add(server, rates)
+        if minute != self._weighed_minute:
+            self._weighed_minute = minute
+            self._weights = [self._weight(minute - 60 * hour) for hour in range(HOURS)]
+        # No numpy: for so few values it takes three times as long.
+        weights, sums, hour = self._weights, self._sum, _first_hour(workday)
+        hours = slice(hour, hour + HOURS)
+        moved: list[float] = []
+        for weight, rate in zip(weights, rates[hours].tolist(), strict=True):
+            step = weight * (measured - rate)
+            if held_back and step < 0.0:
+                step = 0.0
+            moved.append(rate + step)
+            sums[hour] += step
+            hour += 1
+        rates[hours] = array("f", moved)
         self._changed.add(server)
+
+    def _weight(self, minutes_apart: int) -> float:
+        """On the 24-hour circle: 23:50 informs hour 0, too."""
+        apart = abs(minutes_apart)
+        apart = min(apart, MINUTES - apart)
+        # The paper prints the exponent without its minus sign.
+        return self._k * math.exp(-((apart / self._sigma_min) ** 2))
 
     def _moment_of(self, now: Instant) -> tuple[int, bool]:
         """The calendar's word, which holds for a minute."""
@@ -114,38 +118,27 @@ class Prediction:
         """The servers learnt about since the last call, each with its 48 values (192 bytes) to be kept."""
         changed, self._changed = self._changed, set()
         for server in sorted(changed):
-            yield server, self._rates[self._row_of[server]].astype("<f4").tobytes()
+            yield server, _ROW.pack(*self._rates[server])
 
     def restore(self, rows: Iterable[tuple[str, bytes]]) -> None:
         """Take up what `changed_rows` gave; a row of another length or with impossible values is left out."""
         for server, packed in rows:
-            if len(packed) != 2 * HOURS * 4:
+            if len(packed) != _ROW.size:
                 continue
-            rates = np.frombuffer(packed, dtype="<f4").reshape(2, HOURS)
-            if not (np.isfinite(rates).all() and (rates >= 0).all()):
+            rates = array("f", _ROW.unpack(packed))
+            if not all(math.isfinite(rate) and rate >= 0 for rate in rates):
                 continue
-            row = self._row_of.get(server)
-            if row is None:
-                self._add(server, rates)
-            else:
-                self._sum += rates - self._rates[row]
-                self._rates[row] = rates
+            before = self._rates.get(server)
+            if before is not None:
+                for hour, rate in enumerate(before):
+                    self._sum[hour] -= rate
+            self._add(server, rates)
 
-    def _add(self, server: str, rates: npt.ArrayLike) -> int:
-        row = len(self._row_of)
-        if row == len(self._rates):
-            self._rates = np.concatenate([self._rates, np.empty_like(self._rates)])
-        self._rates[row] = rates
-        self._sum += self._rates[row]
-        self._row_of[server] = row
-        return row
+    def _add(self, server: str, rates: array[float]) -> None:
+        self._rates[server] = rates
+        for hour, rate in enumerate(rates):
+            self._sum[hour] += rate
 
 
-@lru_cache(maxsize=4)
-def _weights_by_minute(k: float, sigma_min: float) -> Rates:
-    """a(t - 60 h) for every minute t and hour h, on the 24-hour circle: 23:50 informs hour 0, too."""
-    apart = np.abs(np.arange(MINUTES)[:, None] - 60 * np.arange(HOURS)[None, :])
-    apart = np.minimum(apart, MINUTES - apart)
-    weights: Rates = (k * np.exp(-((apart / sigma_min) ** 2))).astype(np.float32)
-    weights.setflags(write=False)
-    return weights
+def _first_hour(workday: bool) -> int:
+    return HOURS if workday else 0

@@ -14,7 +14,7 @@ from scrapy.responsetypes import responsetypes
 from scrapy.utils._download_handlers import get_maxsize_msg, get_warnsize_msg
 from twisted.python.failure import Failure
 
-from headway.fetch.reply import ReplyHead
+from headway.fetch.replyhead import ReplyHead
 from headway.scrapy.exchange import Answered
 
 logger = logging.getLogger(__name__)

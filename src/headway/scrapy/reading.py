@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headway.fetch.reader import ResponseReader
-from headway.fetch.reply import ReplyHead
+from headway.fetch.replyhead import ReplyHead
 from headway.fetch.settings import Limits
 from headway.model.outcome import Kind
 

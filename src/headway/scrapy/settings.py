@@ -23,7 +23,7 @@ from headway.errors import HeadwayError, JobError
 from headway.model.page import Site
 from headway.parse.url import page_of
 from headway.policy.allocation.problem import Objective
-from headway.policy.prediction import Calendar
+from headway.policy.calendar import Calendar
 from headway.policy.timetable import Entry, Timetable
 from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
 

@@ -202,7 +202,8 @@ class BatchWriter:
             sums.content_bytes += outcome.content_bytes
             if sums.started_at is None and outcome.duration_s > 0:
                 sums.started_at = saving.at - outcome.duration_s
-        self._outcomes[site_id, saving.state.value, outcome.kind.value, rows.reason_of(saving)] += 1
+        words = rows.word_of(saving.state), rows.word_of(outcome.kind)
+        self._outcomes[site_id, *words, rows.reason_of(saving)] += 1
 
     def _save_sites(self, tasks: Iterable[Task], sites: Sequence[SaveSite]) -> None:
         number = self._numbers.site_id
@@ -277,6 +278,12 @@ class _Changes:
             self.sightings.append((page_id, *texts, sighting.history or None))
         if saving.outcome.kind is Kind.NOT_MODIFIED and last_page_id is not None:
             self.unchanged.append((last_page_id, page_id))
+
+
+def fingerprints_of(batch: Sequence[Saving]) -> list[int]:
+    """Of the contents that have come, each as `rows.fingerprint_of` has it."""
+    digests = [saving.outcome.digest for saving in batch if isinstance(saving, SaveSettled)]
+    return [rows.fingerprint_of(digest) for digest in digests if digest]
 
 
 _by_site_and_place = itemgetter(0, 1)

@@ -12,30 +12,15 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from headway.model.command import PageState, SaveSettled
 from headway.model.outcome import Kind
 from headway.store import rows
 from headway.store.capture import CaptureNote
+from headway.store.pageline import PageLine
 from headway.store.times import iso_utc
 from headway.units import Instant
 
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f]+")
-
-
-class PageLine(msgspec.Struct, frozen=True, gc=False):
-    url: str
-    site: str
-    status: int
-    content_type: str
-    bytes: int
-    depth: int
-    digest: str
-    fetched_at: str
-    duration_s: float
-    warc_file: str | None
-    warc_offset: int | None
 
 
 def page_line(settled: SaveSettled, note: CaptureNote | None) -> PageLine | None:
@@ -65,10 +50,12 @@ def log_line(settled: SaveSettled, note: CaptureNote | None) -> str | None:
     page, outcome = settled.page, settled.outcome
     fetched_at = iso_utc(Instant(rows.fetched_at(settled, note)))
     content_type = outcome.content_type.partition(";")[0].strip()
+    status, length, took = str(outcome.status), str(outcome.content_bytes), format(outcome.duration_s, ".3f")
+    detail = _BLANKS.sub(" ", outcome.detail).strip() if outcome.detail else ""
     return (
-        f"{iso_utc(settled.at)} {outcome.status:3d} {outcome.content_bytes:10d} {_word(page.url)} "
-        f"{page.depth} {_word(content_type)} {fetched_at}+{outcome.duration_s:.3f} {_word(outcome.digest)} "
-        f"{settled.state.value} {outcome.kind.value} {_BLANKS.sub(' ', outcome.detail).strip() or '-'}"
+        f"{iso_utc(settled.at)} {status.rjust(3)} {length.rjust(10)} {_word(page.url)} "
+        f"{page.depth} {_word(content_type)} {fetched_at}+{took} {_word(outcome.digest)} "
+        f"{rows.word_of(settled.state)} {rows.word_of(outcome.kind)} {detail or '-'}"
     )
 
 

@@ -20,7 +20,7 @@ from headway.model.outcome import Kind
 from headway.model.page import Page, PageKey, Site
 from headway.store import rows
 from headway.store.cutback import inside
-from headway.store.lines import PageLine
+from headway.store.pageline import PageLine
 from headway.store.times import iso_utc
 from headway.store.warc import ARCHIVE_FOLDER
 from headway.units import Instant

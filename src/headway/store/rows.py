@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from headway.model.outcome import Kind
 from headway.model.page import Page, Site
 from headway.model.task import Task
 from headway.store.capture import CaptureNote
+from headway.store.packedlinks import PackedLinks
 
 _SIGN = (1 << 63) - 1
 _REASON_CHARACTERS = 120
@@ -42,6 +44,11 @@ def fingerprint_of(digest: str) -> int:
 def clean_text(text: str) -> str:
     """What SQLite can hold: a server's or system's message may come with half a surrogate pair."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def word_of(member: enum.StrEnum) -> str:
+    """A plain string; `.value` says the same and takes ten times as long."""
+    return member._value_
 
 
 def counted_as(state: PageState, kind: Kind) -> str | None:
@@ -76,9 +83,9 @@ def page_row(
         page.key,
         path_of(page.url, page.site),
         page.depth,
-        settled.state.value,
+        word_of(settled.state),
         settled.attempt,
-        outcome.kind.value,
+        word_of(outcome.kind),
         outcome.status,
         outcome.wire_bytes,
         outcome.content_bytes,
@@ -96,10 +103,6 @@ def page_row(
         links_blob(settled.links),
         outcome.fingerprint or None,
     )
-
-
-class PackedLinks(bytes):
-    """Links of a page of which only this is to be kept, as `links_blob` made it."""
 
 
 def links_blob(links: Sequence[Page] | PackedLinks) -> bytes | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.errors import StoreError
 from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveNotice, SaveSettled, Saving
+from headway.model.command import SaveNotice, Saving
 from headway.model.copy import Copy
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
@@ -22,7 +22,7 @@ from headway.model.task import Task
 from headway.ports import Original, Part
 from headway.store import again, partial, rows, schema
 from headway.store import statements as sql
-from headway.store.batch import BatchWriter, Notes, Numbers
+from headway.store.batch import BatchWriter, Notes, Numbers, fingerprints_of
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
 from headway.store.failures import clear_errors
 from headway.store.known import KnownContents
@@ -110,9 +110,8 @@ class SqliteStore:
             self._connection.executemany(ADD_SAMPLE, samples)
             write_course(self._connection, course)
         self._numbers.accept(numbers)
-        for saving in batch:
-            if isinstance(saving, SaveSettled) and saving.outcome.digest:
-                self._known.add(rows.fingerprint_of(saving.outcome.digest))
+        for fingerprint in fingerprints_of(batch):
+            self._known.add(fingerprint)
         del self._samples[: len(samples)]
         del self._course[: len(course)]
 

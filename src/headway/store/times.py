@@ -13,10 +13,12 @@ def _second(unix_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix_s))
 
 
+# An instant is written in the archive, in the list of pages and in the log.
+@lru_cache(maxsize=1024)
 def iso_utc(instant: Instant) -> str:
     """`2026-11-16T00:04:06.204475Z`, as WARC 1.1 allows it."""
     microseconds = round(instant * 1_000_000)
-    return f"{_second(microseconds // 1_000_000)}.{microseconds % 1_000_000:06d}Z"
+    return f"{_second(microseconds // 1_000_000)}.{str(microseconds % 1_000_000).zfill(6)}Z"
 
 
 def cdx_timestamp(instant: Instant) -> str:

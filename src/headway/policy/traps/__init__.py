@@ -5,6 +5,7 @@ family       pages that breed their like, and for how long they may
 watch        all of it, for all sites, in bounded memory
 """
 
-from headway.policy.traps.watch import Lesson, Mirroring, TrapWatch
+from headway.policy.traps.lesson import Lesson, Mirroring
+from headway.policy.traps.watch import TrapWatch
 
 __all__ = ["Lesson", "Mirroring", "TrapWatch"]

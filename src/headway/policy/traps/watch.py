@@ -7,11 +7,8 @@ know, and the next run too, comes out of `news` once.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable
 from typing import TypeVar
-
-import msgspec
 
 from headway.model.command import Command, SaveNotice, SaveSettled
 from headway.model.outcome import Kind, Outcome
@@ -19,6 +16,7 @@ from headway.model.page import Page, PageKey, Site
 from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, Mirrors, keep_last, near
 from headway.policy.traps import addresses
 from headway.policy.traps.family import Family
+from headway.policy.traps.lesson import Lesson, Mirroring
 from headway.policy.traps.queries import QueryWatch
 from headway.units import Instant
 
@@ -44,23 +42,6 @@ _MOST_OFFSPRING = 100_000
 _MOST_SESSION_PAGES = 100_000
 _CLOCKS_SHOW_A_DATE_FROM = 1e9
 _YEAR_S = 31_556_952.0
-
-
-class Mirroring(enum.StrEnum):
-    REPORT = "report"
-    SKIP = "skip"
-    IGNORE = "ignore"
-
-
-class Lesson(msgspec.Struct, frozen=True):
-    """What a page that has come means for its links."""
-
-    site: Site
-    shape: str
-    by_shape: Family | None
-    """The pages whose addresses have the same shape; None if nothing varies in it."""
-    by_content: Family
-    """The pages that hardly differ from it."""
 
 
 class _SiteWatch:
