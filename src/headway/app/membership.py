@@ -35,6 +35,7 @@ def build_session(
     has_rounds: bool = False,
     may_be_limited: bool = False,
     most_held: int | None = None,
+    may_be_known: Callable[[str], bool] | None = None,
 ) -> tuple[Session, HttpFetcher]:
     """`has_rounds`: all pages have been queued more than once. `most_held`: of the pages that wait, about so
     many are in memory; None: as many as the job says."""
@@ -56,7 +57,7 @@ def build_session(
             if seconds is not None:
                 yield site, seconds
 
-    lookups = Lookups(coordinator, folder.contents)
+    lookups = Lookups(coordinator, folder.contents, may_be_known=may_be_known)
     collector = build_collector(
         job,
         fetcher,
