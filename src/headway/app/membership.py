@@ -19,6 +19,7 @@ from headway.fleet.clock import SharedClock
 from headway.fleet.coordinator import Coordinator
 from headway.fleet.folder import CollectorFolder, WorkerFolder
 from headway.fleet.lookups import Lookups
+from headway.fleet.rhythm import QUICK_BEAT_S
 from headway.fleet.session import Session
 from headway.model.page import Site
 from headway.policy.revisit import AdaptiveRevisit
@@ -36,6 +37,7 @@ def build_session(
     may_be_limited: bool = False,
     most_held: int | None = None,
     may_be_known: Callable[[str], bool] | None = None,
+    quickest_beat_s: float = QUICK_BEAT_S,
 ) -> tuple[Session, HttpFetcher]:
     """`has_rounds`: all pages have been queued more than once. `most_held`: of the pages that wait, about so
     many are in memory; None: as many as the job says."""
@@ -86,6 +88,7 @@ def build_session(
         on_decision=on_decision,
         on_end=lookups.close,
         learns_from_visits=isinstance(revisit, AdaptiveRevisit),
+        quickest_beat_s=quickest_beat_s,
     )
     sessions.append(session)
     return session, fetcher

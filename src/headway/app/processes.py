@@ -90,6 +90,7 @@ class ProcessRun:
         self._known_fd = self.folder.store.share_known()
         rounds = loop.create_task(self._rounds(on_second))
         try:
+            self._office.awaited = self._processes
             for _ in range(self._processes):
                 self._start_worker()
             await self._over
@@ -150,6 +151,8 @@ class ProcessRun:
             return
         try:
             pipe.send_bytes(worker.desk.answer(asked))
+            if self._office.wants_round:
+                self._office.round(self._clock.now())
         except (BrokenPipeError, ConnectionError):
             self._gone(worker)
         except Exception as problem:

@@ -22,6 +22,9 @@ from headway.parse.heap import keep_freed_memory
 from headway.store.known import KnownContents
 from headway.store.rows import fingerprint_of
 
+_QUICKEST_BEAT_S = 0.02
+"""Through a pipe a question costs little."""
+
 
 class Order(msgspec.Struct, frozen=True):
     """What a worker is told when it is started, through the first pipe."""
@@ -56,6 +59,7 @@ async def _work(order: Order, coordinator: PipeCoordinator, known: KnownContents
             has_rounds=order.has_rounds,
             may_be_limited=True,
             most_held=order.most_held,
+            quickest_beat_s=_QUICKEST_BEAT_S,
             may_be_known=lambda digest: known.may_have(fingerprint_of(digest)),
         )
         end = await session.run()
