@@ -268,7 +268,9 @@ class _WorkerProcess:
                 [sys.executable, "-m", "headway.app.worker", *map(str, fds)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={"OPENBLAS_NUM_THREADS": "1"}
+                | os.environ
+                | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self.beats.send_bytes(pack(order))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headway.app.interpreter import collect_seldom
 from headway.app.membership import build_session
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
@@ -42,6 +43,7 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     keep_freed_memory()
+    collect_seldom()
     order = msgspec.msgpack.decode(beats.recv_bytes(), type=Order)
     return asyncio.run(_work(order, PipeCoordinator(beats, commits), known))
 

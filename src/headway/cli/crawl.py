@@ -13,6 +13,7 @@ import msgspec
 from headway.app.again import begin_again, job_tables
 from headway.app.clock import WallClock
 from headway.app.crawling import CrawlRun
+from headway.app.interpreter import collect_seldom
 from headway.app.summary import Summary, begun_at, summarise
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable
@@ -255,6 +256,7 @@ def run_job(
 ) -> int:
     """Run a crawl with progress and signals, print what came of it, and return the exit code."""
     keep_freed_memory()
+    collect_seldom()
     allow_many_files()
     run: CrawlRun | ProcessRun
     if processes > 1:
