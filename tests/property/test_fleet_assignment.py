@@ -6,6 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.fleet.assignment import Member, Unheld, ask_back, assign, much_nearer
+from headway.fleet.coordinator import Report
+from headway.fleet.leader import Fleet, Leader, Standing
+from headway.model.page import Site
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.timetable import Timetable
+from headway.units import UNBOUNDED
 
 labels = st.sampled_from(["eu", "us", "br"])
 members = st.lists(
@@ -73,3 +79,24 @@ def test_a_site_moves_only_for_less_than_half_of_the_way():
     assert much_nearer({"eu": 0.2, "br": 0.15}, "eu", ["eu", "br"]) is None
     assert much_nearer({"br": 0.02}, "eu", ["eu", "br"]) is None
     assert much_nearer({"eu": 0.2, "br": 0.02}, "eu", ["eu"]) is None
+
+
+def orders_for(*reports):
+    standings = [Standing(number, "", report, 0) for number, report in enumerate(reports, 1)]
+    leader = Leader(Timetable(UNBOUNDED), Allocator)
+    return leader.decide(1.0, Fleet(standings, [], {}, []))
+
+
+def sites_of(count):
+    return tuple(Site(f"http://{number}.example") for number in range(count))
+
+
+def test_who_is_done_in_a_moment_is_given_more_in_time():
+    asked = orders_for(Report(sites_of(20), left_s=60.0), Report(sites_of(20), left_s=0.1)).asked_back
+    assert {number: len(sites) for number, sites in asked.items()} == {1: 9}
+    assert not orders_for(Report(sites_of(20), left_s=60.0), Report(sites_of(20), left_s=30.0)).asked_back
+
+
+def test_who_is_done_before_its_sites_are_handed_on_keeps_them():
+    assert not orders_for(Report(sites_of(20), left_s=0.2), Report()).asked_back
+    assert orders_for(Report(sites_of(20), left_s=2.0), Report()).asked_back

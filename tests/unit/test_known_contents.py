@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -46,3 +47,16 @@ def test_a_content_is_found_in_the_commit_after_and_in_the_next_run(tmp_path: Pa
     with closing(SqliteStore(tmp_path / "crawl.sqlite")) as store:
         assert store.find_digest("sha256:ab") == found
         assert store.find_digest("sha256:cd") is None
+
+
+def test_another_who_has_the_file_sees_what_is_added_before_and_after() -> None:
+    known = KnownContents([7])
+    fd = known.share()
+    try:
+        others = KnownContents.shared(fd)
+    finally:
+        os.close(fd)
+    known.add(70)
+    assert others.may_have(7)
+    assert others.may_have(70)
+    assert not others.may_have(700)

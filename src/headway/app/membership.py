@@ -19,6 +19,7 @@ from headway.fleet.clock import SharedClock
 from headway.fleet.coordinator import Coordinator
 from headway.fleet.folder import CollectorFolder, WorkerFolder
 from headway.fleet.lookups import Lookups
+from headway.fleet.rhythm import QUICK_BEAT_S
 from headway.fleet.session import Session
 from headway.model.page import Site
 from headway.policy.revisit import AdaptiveRevisit
@@ -35,6 +36,8 @@ def build_session(
     has_rounds: bool = False,
     may_be_limited: bool = False,
     most_held: int | None = None,
+    may_be_known: Callable[[str], bool] | None = None,
+    quickest_beat_s: float = QUICK_BEAT_S,
 ) -> tuple[Session, HttpFetcher]:
     """`has_rounds`: all pages have been queued more than once. `most_held`: of the pages that wait, about so
     many are in memory; None: as many as the job says."""
@@ -56,7 +59,7 @@ def build_session(
             if seconds is not None:
                 yield site, seconds
 
-    lookups = Lookups(coordinator, folder.contents)
+    lookups = Lookups(coordinator, folder.contents, may_be_known=may_be_known)
     collector = build_collector(
         job,
         fetcher,
@@ -85,6 +88,7 @@ def build_session(
         on_decision=on_decision,
         on_end=lookups.close,
         learns_from_visits=isinstance(revisit, AdaptiveRevisit),
+        quickest_beat_s=quickest_beat_s,
     )
     sessions.append(session)
     return session, fetcher

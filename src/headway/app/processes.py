@@ -11,8 +11,7 @@ import math
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,11 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from headway.app.clock import WallClock
+from headway.app.counts import Counts
 from headway.app.crawling import check_is_same_crawl, quotas_so_far, without_password
 from headway.app.limit import LimitWatch
 from headway.app.orderfile import OrderWatch, with_known_pages
 from headway.app.ordering import waiting_order
-from headway.app.view import SiteLine, View
+from headway.app.view import View
 from headway.app.worker import Order
 from headway.config.job import Job
 from headway.errors import HeadwayError
@@ -38,8 +38,7 @@ from headway.fleet.wire import pack
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveTasks, Saving
 from headway.model.order import AddSite, SetDeadline
 from headway.model.order import Order as PersonsOrder
-from headway.model.page import Site, is_again
-from headway.model.snapshot import SiteRecord
+from headway.model.page import is_again
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.store.course import Gauges
@@ -74,20 +73,24 @@ class ProcessRun:
             self.folder.close()
             raise
         self._leader = leader
-        self._counts = _Counts(snapshot.sites if snapshot is not None else ())
+        self._counts = Counts(snapshot.sites if snapshot is not None else ())
         self._chronicle = FleetChronicle(self.started_at, self._counts.wire_bytes_of)
         for order in self._orders.lasting():
             self._obey(now, order)
         self._workers: dict[int, _WorkerProcess] = {}
         self._restarts = 0
         self._over: asyncio.Future[None] | None = None
+        self._known_fd = -1
+        """Which contents may be known, for the workers."""
         self.interrupted = False
 
     async def run(self, *, on_second: Callable[[], None] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
+        self._known_fd = self.folder.store.share_known()
         rounds = loop.create_task(self._rounds(on_second))
         try:
+            self._office.awaited = self._processes
             for _ in range(self._processes):
                 self._start_worker()
             await self._over
@@ -96,6 +99,7 @@ class ProcessRun:
             (trouble,) = await asyncio.gather(rounds, return_exceptions=True)
             for worker in list(self._workers.values()):
                 worker.end()
+            os.close(self._known_fd)
             self.folder.close()
         self.folder.write_index()
         if isinstance(trouble, Exception):
@@ -134,7 +138,7 @@ class ProcessRun:
             self.folder.store.has_rounds,
             most_held,
         )
-        worker = _WorkerProcess(order, Desk(self._office, self._clock.now))
+        worker = _WorkerProcess(order, Desk(self._office, self._clock.now), self._known_fd)
         self._workers[worker.process.pid] = worker
         for pipe in (worker.beats, worker.commits):
             loop.add_reader(pipe.fileno(), self._hear, worker, pipe)
@@ -147,6 +151,8 @@ class ProcessRun:
             return
         try:
             pipe.send_bytes(worker.desk.answer(asked))
+            if self._office.wants_round:
+                self._office.round(self._clock.now())
         except (BrokenPipeError, ConnectionError):
             self._gone(worker)
         except Exception as problem:
@@ -252,17 +258,19 @@ class ProcessRun:
 
 
 class _WorkerProcess:
-    def __init__(self, order: Order, desk: Desk) -> None:
+    def __init__(self, order: Order, desk: Desk, known_fd: int) -> None:
         self.desk = desk
         self.beats, beats = Pipe()
         self.commits, commits = Pipe()
         with beats, commits:
-            fds = (beats.fileno(), commits.fileno())
+            fds = (beats.fileno(), commits.fileno(), known_fd)
             self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-m", "headway.app.worker", *map(str, fds)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={"OPENBLAS_NUM_THREADS": "1"}
+                | os.environ
+                | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self.beats.send_bytes(pack(order))
 
@@ -272,78 +280,3 @@ class _WorkerProcess:
         self.commits.close()
         self.process.kill()
         self.process.wait()
-
-
-class _Counts:
-    """What the progress shows, added up from what the workers commit."""
-
-    def __init__(self, sites: Sequence[SiteRecord]) -> None:
-        self.done = sum(record.done for record in sites)
-        self.failed = sum(record.failed for record in sites)
-        self.wire_bytes = sum(record.wire_bytes for record in sites)
-        self.errors: Counter[str] = Counter()
-        self.rate_bytes_per_s = 0.0
-        self._last = (0, 0)
-        self._sites = {record.site: [record.done, record.failed, record.wire_bytes] for record in sites}
-
-    def count(self, saving: SaveSettled, was: PageState | None) -> None:
-        """A page that settles once more counts as what it is now, not as what it `was`."""
-        if saving.state is PageState.WAITING:
-            was = None
-        is_failed = saving.state is PageState.FAILED
-        done = (saving.state is PageState.DONE) - (was is PageState.DONE)
-        failed = is_failed - (was is PageState.FAILED)
-        sums = self._sites.setdefault(saving.page.site, [0, 0, 0])
-        sums[0] += done
-        sums[1] += failed
-        sums[2] += saving.outcome.wire_bytes
-        self.done += done
-        self.failed += failed
-        self.wire_bytes += saving.outcome.wire_bytes
-        if is_failed:
-            self.errors[saving.outcome.kind] += 1
-
-    def wire_bytes_of(self, site: Site) -> int:
-        return self._sites[site][2] if site in self._sites else 0
-
-    def news_of(self, received_bytes: int) -> int:
-        return max(0, received_bytes - self._last[1])
-
-    def received(self, second: int, received_bytes: int) -> None:
-        before, had = self._last
-        if before and second > before:
-            self.rate_bytes_per_s = max(0.0, (received_bytes - had) / (second - before))
-        self._last = (second, received_bytes)
-
-    def view(
-        self,
-        now: Instant,
-        started_at: Instant,
-        *,
-        waiting: int,
-        in_flight: int,
-        active: set[Site],
-        rate_bytes_per_s: float,
-        capacity_bytes_per_s: BytesPerSecond,
-    ) -> View:
-        chosen = sorted(self._sites.items(), key=lambda item: (item[0] not in active, -item[1][0]))[:12]
-        lines = tuple(
-            SiteLine(
-                site, "fetching" if site in active else "done", done, 0, failed, size, 0.0, None, None, None
-            )
-            for site, (done, failed, size) in chosen
-        )
-        return View(
-            now,
-            started_at,
-            self.done,
-            waiting,
-            in_flight,
-            self.failed,
-            self.wire_bytes,
-            rate_bytes_per_s,
-            capacity_bytes_per_s,
-            lines,
-            max(0, len(self._sites) - len(lines)),
-            dict(self.errors),
-        )

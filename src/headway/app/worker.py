@@ -20,6 +20,11 @@ from headway.fleet.folder import WorkerFolder
 from headway.fleet.pipe import PipeCoordinator
 from headway.fleet.session import End
 from headway.parse.heap import keep_freed_memory
+from headway.store.known import KnownContents
+from headway.store.rows import fingerprint_of
+
+_QUICKEST_BEAT_S = 0.02
+"""Through a pipe a question costs little."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -33,16 +38,17 @@ class Order(msgspec.Struct, frozen=True):
 
 def main() -> int:
     beats, commits = (Connection(int(text)) for text in sys.argv[1:3])
+    known = KnownContents.shared(int(sys.argv[3]))
     # Interrupts are for the process that coordinates us; it sends us away in good order.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     keep_freed_memory()
     look_for_garbage_seldom()
     order = msgspec.msgpack.decode(beats.recv_bytes(), type=Order)
-    return asyncio.run(_work(order, PipeCoordinator(beats, commits)))
+    return asyncio.run(_work(order, PipeCoordinator(beats, commits), known))
 
 
-async def _work(order: Order, coordinator: PipeCoordinator) -> int:
+async def _work(order: Order, coordinator: PipeCoordinator, known: KnownContents) -> int:
     source = Source("the job")
     job = build_job(convert(order.job, source), source)
     folder = WorkerFolder(Path(order.folder))
@@ -55,6 +61,8 @@ async def _work(order: Order, coordinator: PipeCoordinator) -> int:
             has_rounds=order.has_rounds,
             may_be_limited=True,
             most_held=order.most_held,
+            quickest_beat_s=_QUICKEST_BEAT_S,
+            may_be_known=lambda digest: known.may_have(fingerprint_of(digest)),
         )
         end = await session.run()
     finally:

@@ -38,6 +38,8 @@ SUMMARIES = {
 }
 """The command NAME is `NAME_command` in the module of its name, with _ for -."""
 
+_CRAWLERS = frozenset({"collect", "crawl"})
+
 _EXTRAS = {
     "cssselect": "extract",
     "holidays": "holidays",
@@ -97,6 +99,9 @@ class Frame(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
+        if cmd_name in _CRAWLERS:
+            # NumPy's algebra would else start threads that wait busily, a tenth of a second for each start.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(importlib.import_module(f"headway.cli.{name}"), f"{name}_command")
         return command

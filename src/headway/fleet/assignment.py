@@ -20,7 +20,7 @@ _MUCH_NEARER = 0.5
 class Member(msgspec.Struct, frozen=True):
     number: int
     label: str
-    load: int
+    load: float
     """Sites held that have pages to come."""
 
 
@@ -55,7 +55,7 @@ def ask_back(members: Sequence[Member]) -> dict[int, int]:
     if len(members) < 2:
         return {}
     mean = sum(member.load for member in members) / len(members)
-    missing = sum(int(mean) - member.load for member in members if member.load < _IDLE * mean)
+    missing = int(sum(int(mean) - member.load for member in members if member.load < _IDLE * mean))
     asked: dict[int, int] = {}
     for member in sorted(members, key=lambda member: (-member.load, member.number)):
         spare = min(missing, int(member.load - mean))

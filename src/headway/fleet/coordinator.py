@@ -64,6 +64,8 @@ class Report(msgspec.Struct, frozen=True):
     """All that had crossed its link at this whole second of the shared clock, since it joined."""
     taken_share: int = 0
     """The newest share that it keeps to."""
+    left_s: float | None = None
+    """As fast as it has been lately, the pages that it knows of last so long. None: nobody can tell."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -138,8 +140,9 @@ class Coordinator(Protocol):
 
     def beat(self, report: Report) -> News: ...
 
-    def commit(self, number: int, parcel: Parcel) -> None:
-        """Parcels are numbered from 1; one that was committed already is not committed again."""
+    def commit(self, number: int, parcel: Parcel) -> bool:
+        """Parcels are numbered from 1; one that was committed already is not committed again. True: there is
+        news, for which the next beat need not be waited for."""
         ...
 
     def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from headway.fleet.coordinator import LeaseOver
 from headway.fleet.office import Office
 from headway.fleet.wire import (
+    DONE,
+    DONE_AND_NEWS,
+    NO_MEMBER,
     AskForMore,
     Beat,
     Commit,
@@ -22,9 +25,6 @@ from headway.fleet.wire import (
 )
 from headway.units import Instant
 
-_DONE = b"\x01"
-_NO_MEMBER = b""
-
 
 class Desk:
     def __init__(self, office: Office, now: Callable[[], Instant]) -> None:
@@ -36,7 +36,7 @@ class Desk:
         try:
             match read_question(asked):
                 case Commit(consignment):
-                    self._office.commit(self.number, consignment)
+                    return DONE_AND_NEWS if self._office.commit(self.number, consignment) else DONE
                 case Beat(report):
                     news = self._office.beat(self._now(), self.number, report)
                     taken = None if news.taken is None else PackedTaken.pack(news.taken)
@@ -69,8 +69,8 @@ class Desk:
                 case Leave():
                     self._office.leave(self.number)
         except LeaseOver:
-            return _NO_MEMBER
-        return _DONE
+            return NO_MEMBER
+        return DONE
 
     def died(self) -> None:
         self._office.died(self._now(), self.number)

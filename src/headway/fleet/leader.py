@@ -39,6 +39,12 @@ _RENEWED_S = 1.0
 """A share that stays the same is renewed so long after it was given."""
 
 
+_SOON_S = 1.0
+"""Longer than it takes to hand sites on: who has pages for less is given more in time."""
+_GIVES_S = 0.3
+"""Who has pages for less gives nothing back: it would be done before they are handed on."""
+
+
 class Standing(msgspec.Struct, frozen=True):
     """A collector, as the leader sees it."""
 
@@ -90,10 +96,7 @@ class Leader:
         """Of the quotas, as whoever keeps the books last knew."""
 
     def decide(self, now: Instant, fleet: Fleet) -> Orders:
-        members = [
-            Member(each.number, each.label, len(each.report.active) + each.coming)
-            for each in fleet.collectors
-        ]
+        members = [Member(each.number, each.label, _load(each)) for each in fleet.collectors]
         assigned = assign(fleet.unheld, members)
         # While sites are on their way it is not clear yet who will have too few.
         is_settled = not assigned and not any(each.coming or each.leaving for each in fleet.collectors)
@@ -194,7 +197,9 @@ class Leader:
         counts = ask_back(members)
         labels = sorted({each.label for each in fleet.collectors})
         for each in fleet.collectors:
-            sites = list(each.report.active[: counts.get(each.number, 0)])
+            left_s = each.report.left_s
+            spare = counts.get(each.number, 0) if left_s is None or left_s > _GIVES_S else 0
+            sites = list(each.report.active[:spare])
             sites += [
                 site
                 for site in each.report.active
@@ -204,3 +209,14 @@ class Leader:
             if sites:
                 back[each.number] = sites
         return back
+
+
+def is_soon_done(report: Report) -> bool:
+    return report.left_s is not None and report.left_s < _SOON_S
+
+
+def _load(each: Standing) -> float:
+    """Its sites; those that it will be done with in a moment count for the less."""
+    left_s = each.report.left_s
+    part = 1.0 if left_s is None else min(1.0, left_s / _SOON_S)
+    return part * len(each.report.active) + each.coming

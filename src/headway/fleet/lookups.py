@@ -6,7 +6,7 @@ A collector sees its own part only. Questions that come up while one is under wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -31,9 +31,13 @@ class Library(Protocol):
 class Lookups:
     """`look_up` first; then what was found is at hand."""
 
-    def __init__(self, library: Library, contents: Contents) -> None:
+    def __init__(
+        self, library: Library, contents: Contents, *, may_be_known: Callable[[str], bool] | None = None
+    ) -> None:
+        """`may_be_known` spares the question about a digest that is certainly new, as most are."""
         self._library = library
         self._contents = contents
+        self._may_be_known = may_be_known
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-lookups")
         self._digests: dict[str, None] = {}
         self._pages: dict[PageKey, Page] = {}
@@ -46,6 +50,8 @@ class Lookups:
 
     async def look_up(self, pages: Sequence[Page], digest: str) -> None:
         """Of pages that are known, or of a content, whatever is given."""
+        if digest and self._may_be_known is not None and not self._may_be_known(digest):
+            digest = ""
         if not pages and not digest:
             return
         if digest:

@@ -22,7 +22,7 @@ from headway.fleet.coordinator import (
     Report,
     Taken,
 )
-from headway.fleet.leader import Fleet, Leader, Standing
+from headway.fleet.leader import Fleet, Leader, Standing, is_soon_done
 from headway.fleet.outlook import SiteOutlook
 from headway.fleet.shares import Share
 from headway.fleet.wire import Consignment
@@ -39,6 +39,7 @@ from headway.units import Instant, Seconds
 _LEASE_S = Seconds(3600.0)
 """A worker that dies is heard to: its pipes close. So a lease need not be short."""
 _SITES_AT_ONCE = 500
+_AWAITED_S = 1.0
 
 
 class Books(Protocol):
@@ -105,6 +106,12 @@ class Office:
         self.is_over = False
         self.is_closing = False
         """Everybody is sent away."""
+        self.awaited = 0
+        """Until so many have joined nothing is handed out, though not for long: who is first would have all,
+        and would have to give the half of it back."""
+        self._awaited_until = Instant(0.0)
+        self.wants_round = False
+        """Something has happened that the next round need not be waited for."""
 
     @property
     def workers(self) -> int:
@@ -149,12 +156,17 @@ class Office:
     def join(self, now: Instant, portion: Portion = ALL) -> Joined:
         self._last_worker += 1
         worker = self._workers[self._last_worker] = _Worker(portion)
+        if self._last_worker == 1:
+            self._awaited_until = Instant(now + _AWAITED_S)
+        self.wants_round = True
         worker.orders = [*self._welcome, *([Pause()] if self.is_paused else [])]
         return Joined(self._last_worker, self._started_at, now, time.monotonic(), _LEASE_S)
 
     def beat(self, now: Instant, number: int, report: Report) -> News:
         worker = self._worker(number)
-        worker.report = report
+        before, worker.report = worker.report, report
+        self.wants_round |= is_soon_done(report) and not is_soon_done(before)
+        self.wants_round |= bool(before.active) and not report.active
         worker.shares = [
             share for share in worker.shares if share.until_at > now and share.number >= report.taken_share
         ]
@@ -180,13 +192,16 @@ class Office:
             collectors=len(self._workers),
         )
 
-    def commit(self, number: int, consignment: Consignment) -> None:
+    def commit(self, number: int, consignment: Consignment) -> bool:
+        """True: there is news that the worker need not wait for until its next beat."""
         worker = self._worker(number)
-        if consignment.number <= worker.last_batch:
-            return
-        self._save(consignment.unpack())
-        worker.last_batch = consignment.number
-        self._post(consignment.found)
+        if consignment.number > worker.last_batch:
+            self._save(consignment.unpack())
+            worker.last_batch = consignment.number
+            self._post(consignment.found)
+        # This may have been the last that was to come.
+        self.wants_round |= not worker.report.active
+        return bool(worker.coming or worker.asked_back or self.is_over or self.is_closing)
 
     def give_back(self, number: int, sites: Sequence[Site]) -> None:
         worker = self._worker(number)
@@ -195,6 +210,7 @@ class Office:
                 worker.held.discard(site)
                 worker.leaving.discard(site)
                 self._holder[site] = None
+                self.wants_round = True
 
     def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
         found = {digest: self._books.find_digest(digest) for digest in digests}
@@ -234,6 +250,10 @@ class Office:
     # -- leading ----------------------------------------------------------------------------------------
 
     def round(self, now: Instant) -> None:
+        self.wants_round = False
+        if len(self._workers) < self.awaited and (not self._workers or now < self._awaited_until):
+            return
+        self.awaited = 0
         numbers = {site: number for number, site in enumerate(self._holder)}
         names = list(self._holder)
         self._graves = [share for share in self._graves if share.until_at > now]

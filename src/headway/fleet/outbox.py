@@ -27,12 +27,14 @@ class Outbox:
         *,
         is_ours: Callable[[Site], bool],
         tell: Callable[[PagesLoaded], None],
+        on_news: Callable[[], object],
     ) -> None:
         """`until_done` calls what it is given, in a thread, until it succeeds or there is no more hope."""
         self._coordinator = coordinator
         self._until_done = until_done
         self._is_ours = is_ours
         self._tell = tell
+        self._on_news = on_news
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-commits")
         self._queue: asyncio.Queue[Parcel | Sequence[LoadPages] | None] = asyncio.Queue()
         self._room = asyncio.Event()
@@ -66,8 +68,10 @@ class Outbox:
     async def run(self) -> None:
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Parcel):
-                await self.ask(self._coordinator.commit, self.committed + 1, item)
+                has_news = await self.ask(self._coordinator.commit, self.committed + 1, item)
                 self.committed += 1
+                if has_news:
+                    self._on_news()
             else:
                 await self._load(item)
             if self._queue.qsize() < _PARCELS_WAITING:

@@ -14,6 +14,7 @@ import msgspec
 
 from headway.fleet.coordinator import ALL, Joined, LeaseOver, News, Parcel, Portion, Report
 from headway.fleet.wire import (
+    DONE_AND_NEWS,
     AskForMore,
     Beat,
     Commit,
@@ -64,7 +65,7 @@ class PipeCoordinator:
             collectors=news.collectors,
         )
 
-    def commit(self, number: int, parcel: Parcel) -> None:
+    def commit(self, number: int, parcel: Parcel) -> bool:
         try:
             packed = pack(Commit(Consignment.pack(number, parcel)))
         except UnicodeEncodeError:
@@ -72,7 +73,7 @@ class PipeCoordinator:
             clean = [_cleaned(each) if isinstance(each, SaveSettled) else each for each in parcel.batch]
             parcel = msgspec.structs.replace(parcel, batch=clean)
             packed = pack(Commit(Consignment.pack(number, parcel)))
-        _exchange(self._commits, packed)
+        return _exchange(self._commits, packed) == DONE_AND_NEWS
 
     def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
         return _read_originals(self._ask_beats(LookUp(tuple(digests))))

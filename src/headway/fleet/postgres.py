@@ -144,13 +144,14 @@ class PostgresCoordinator:
             collectors=count[0][0],
         )
 
-    def commit(self, number: int, parcel: Parcel) -> None:
+    def commit(self, number: int, parcel: Parcel) -> bool:
         fence = self._fence(number)
         if self.store.commit(parcel.batch, parcel.file_lengths, parcel.notes, first=fence):
-            return
+            return False
         row = self.store.asked(lambda run: run.execute(sql.LAST_BATCH, (self._collector,)).fetchone())
         if row is None or row[0] < number:
             raise self._lease_over()
+        return False
 
     def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
         return self.store.first_waiting(site, most, self._server_time(self.store))

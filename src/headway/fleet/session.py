@@ -25,6 +25,7 @@ from headway.fleet.folder import Folder
 from headway.fleet.outbox import Outbox
 from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
+from headway.fleet.rhythm import QUICK_BEAT_S, Rhythm
 from headway.fleet.takeover import sites_taken, visits_told
 from headway.live.driver import Collector, LiveDriver
 from headway.model.command import LoadPages, Saving
@@ -47,9 +48,6 @@ from headway.units import BytesPerSecond, Seconds
 
 T = TypeVar("T")
 
-BEAT_EVERY_S = 0.5
-QUICK_BEAT_S = 0.15
-"""While we have nothing to do, or somebody waits for what we have."""
 _AGAIN_S = 0.2
 _SENSE_EVERY_S = 0.25
 _DEMANDS_REPORTED = 2000
@@ -81,6 +79,7 @@ class Session:
         delays: Callable[[], Iterable[tuple[str, float]]] | None = None,
         measure: Measure | None = None,
         learns_from_visits: bool = False,
+        quickest_beat_s: float = QUICK_BEAT_S,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -97,7 +96,14 @@ class Session:
         self._delays = delays
         self._driver = LiveDriver(crawl, collector, self, clock, load_later=self._load_later)
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
-        self._outbox = Outbox(coordinator, self._until_done, is_ours=self._is_ours, tell=self._driver.tell)
+        self._rhythm = Rhythm(quickest_beat_s)
+        self._outbox = Outbox(
+            coordinator,
+            self._until_done,
+            is_ours=self._is_ours,
+            tell=self._driver.tell,
+            on_news=self._rhythm.beat_now,
+        )
         self._portion = Portion(crawl.frontier.most_held, learns_from_visits)
         self._learning: set[asyncio.Task[None]] = set()
         self._collectors = 1
@@ -123,6 +129,7 @@ class Session:
     def save(self, batch: Sequence[Saving]) -> None:
         """Written here at once; committed in turn, while the crawl goes on."""
         self._outbox.put(self._folder.pack(batch))
+        self._rhythm.saved(self._loop.time(), batch, self._pages_left)
 
     # -- the session ------------------------------------------------------------------------------------
 
@@ -246,8 +253,11 @@ class Session:
             self._hear(asked_at, news)
             await self._give_back()
             is_waiting = self._leaving or self._allowance.has_shrunk or not self.crawl.frontier.waiting
-            pause_s = QUICK_BEAT_S if is_waiting else BEAT_EVERY_S
-            await asyncio.sleep(max(0.0, asked_at + pause_s - loop.time()))
+            await self._rhythm.pause(asked_at, self._pages_left, is_waiting=bool(is_waiting))
+
+    @property
+    def _pages_left(self) -> int:
+        return self.crawl.frontier.waiting + self.crawl.in_flight
 
     def _report(self) -> Report:
         crawl = self.crawl
@@ -267,6 +277,7 @@ class Session:
             crawl.in_flight,
             *self._at_second,
             self._allowance.share_number,
+            self._rhythm.left_s(self._pages_left),
         )
 
     def _hear(self, asked_at: float, news: News) -> None:

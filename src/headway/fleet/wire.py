@@ -180,3 +180,8 @@ class Leave(Question, frozen=True):
 Asked = Join | Beat | Commit | GiveBack | LookUp | LookBack | AskForMore | Leave
 read_question = msgspec.msgpack.Decoder(Asked).decode
 pack = msgspec.msgpack.Encoder().encode
+
+DONE = b"\x01"
+DONE_AND_NEWS = b"\x02"
+"""The answer to a commit that tells a worker to ask what is new."""
+NO_MEMBER = b""

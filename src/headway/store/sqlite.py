@@ -136,6 +136,10 @@ class SqliteStore:
         found = self._find_content(digest)
         return None if found is None else found[1]
 
+    def share_known(self) -> int:
+        """Which contents may be known, as a file for `KnownContents.shared` in other processes."""
+        return self._known.share()
+
     def load_sites(self, started_at: Instant, sites: Sequence[Site], part: Part | None = None) -> Snapshot:
         """The part of the crawl that these sites are, with the pages that wait or a part of them."""
         with self._mutex, clear_errors(self.path):

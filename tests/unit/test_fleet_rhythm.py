@@ -1,0 +1,62 @@
+"""A collector beats in time: as soon as there is news, before its pages run out, and seldom otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from headway.fleet.rhythm import BEAT_EVERY_S, QUICK_BEAT_S, Rhythm
+from headway.model.command import PageState, SaveSettled
+from headway.model.outcome import Kind, Outcome
+from headway.parse.url import page_of
+from headway.units import Instant, Seconds
+
+
+def settled(state: PageState = PageState.DONE) -> SaveSettled:
+    page = page_of("http://h.example/x")
+    assert page is not None
+    return SaveSettled(page, Outcome(Kind.FETCHED, 200, 10, Seconds(0.1)), state, 0, Instant(1.0))
+
+
+async def paused_s(rhythm: Rhythm, pages_left: int, *, is_waiting: bool) -> float:
+    began = time.monotonic()
+    await rhythm.pause(asyncio.get_running_loop().time(), pages_left, is_waiting=is_waiting)
+    return time.monotonic() - began
+
+
+def test_pages_last_as_long_as_they_settle_lately() -> None:
+    rhythm = Rhythm()
+    assert rhythm.left_s(50) is None
+    for at in range(4):
+        rhythm.saved(at, [settled()] * 10, 100)
+    assert rhythm.left_s(50) == pytest.approx(5.0)
+    assert rhythm.left_s(0) == 0
+
+
+def test_what_was_never_asked_for_is_no_page_that_settles() -> None:
+    rhythm = Rhythm()
+    for at in range(4):
+        rhythm.saved(at, [settled(PageState.EXCLUDED)] * 10, 100)
+    assert rhythm.left_s(50) is None
+
+
+async def test_who_waits_asks_soon_and_then_more_slowly() -> None:
+    rhythm = Rhythm(0.01)
+    first = await paused_s(rhythm, 0, is_waiting=True)
+    assert first < QUICK_BEAT_S
+    for _ in range(30):
+        rhythm._pause_s(0, is_waiting=True)
+    assert rhythm._pause_s(0, is_waiting=True) == QUICK_BEAT_S
+    assert rhythm._pause_s(9, is_waiting=False) == BEAT_EVERY_S
+    assert rhythm._pause_s(0, is_waiting=True) == 0.01
+
+
+async def test_news_and_the_end_of_the_pages_end_a_pause() -> None:
+    rhythm = Rhythm()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, rhythm.beat_now)
+    assert await paused_s(rhythm, 9, is_waiting=False) < BEAT_EVERY_S / 2
+    loop.call_later(0.01, rhythm.saved, 1.0, [settled()], 0)
+    assert await paused_s(rhythm, 9, is_waiting=False) < BEAT_EVERY_S / 2
