@@ -86,18 +86,17 @@ class Prediction:
         if minute != self._weighed_minute:
             self._weighed_minute = minute
             self._weights = [self._weight(minute - 60 * hour) for hour in range(HOURS)]
-        # No numpy: for so few values it takes three times as long.
-        weights, sums, hour = self._weights, self._sum, _first_hour(workday)
-        hours = slice(hour, hour + HOURS)
-        moved: list[float] = []
-        for weight, rate in zip(weights, rates[hours].tolist(), strict=True):
-            step = weight * (measured - rate)
+        # For so few values numpy takes longer than a loop does.
+        weights, sums, first = self._weights, self._sum, _first_hour(workday)
+        moved: list[float] = rates[first : first + HOURS].tolist()
+        for hour in range(HOURS):
+            rate = moved[hour]
+            step = weights[hour] * (measured - rate)
             if held_back and step < 0.0:
                 step = 0.0
-            moved.append(rate + step)
-            sums[hour] += step
-            hour += 1
-        rates[hours] = array("f", moved)
+            moved[hour] = rate + step
+            sums[first + hour] += step
+        rates[first : first + HOURS] = array("f", moved)
         self._changed.add(server)
 
     def _weight(self, minutes_apart: int) -> float:
