@@ -68,6 +68,15 @@ def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     assert "7 pages still waiting" in missed.sentence
 
 
+def test_a_crawl_that_this_process_has_ended_is_not_taken_for_one_under_way(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_at = STARTED_AT + gather(run).seconds
+    monkeypatch.setattr("headway.app.reporting.time.time", lambda: last_at)
+    assert gather(run).state == "running", "the process that crawled is alive, and its last sample is fresh"
+    assert gather(run, is_over=True).state == "finished"
+
+
 def test_an_empty_run_has_a_report_as_well(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", {"crawl": {}}, Instant(STARTED_AT)).close()
     facts = gather(tmp_path / "run")

@@ -39,14 +39,16 @@ _MOST_TURNS = 40
 _MOST_REFERENCED = 15
 
 
-def gather(folder: Path) -> RunFacts:
+def gather(folder: Path, *, is_over: bool = False) -> RunFacts:
+    """`is_over`: it is known that nobody crawls into the folder any more, though who did may be alive."""
     with RunSums(folder) as sums:
         started_at, job = sums.crawl()
         rows = sums.sites()
         waiting = sums.waiting()
         samples = sums.samples()
         log = read_decisions(folder, started_at)
-        state = _state(folder, rows, waiting, samples)
+        is_alive = not is_over and _is_alive(folder, samples)
+        state = _state(rows, waiting, is_alive=is_alive)
         ends = [row.ended_at for row in rows if row.ended_at is not None]
         last_at = max([started_at, *ends, *samples[-1:, 0].tolist()])
         busy = sums.busy()
@@ -84,13 +86,17 @@ def gather(folder: Path) -> RunFacts:
         )
 
 
-def _state(folder: Path, rows: Sequence[SiteSums], waiting: Mapping[int, int], samples: Floats) -> str:
+def _is_alive(folder: Path, samples: Floats) -> bool:
     onlooker = Onlooker(folder)
     try:
-        is_alive = onlooker.crawling_process() is not None
+        has_process = onlooker.crawling_process() is not None
     finally:
         onlooker.close()
-    if is_alive and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S):
+    return has_process and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S)
+
+
+def _state(rows: Sequence[SiteSums], waiting: Mapping[int, int], *, is_alive: bool) -> str:
+    if is_alive:
         return "running"
     return "stopped" if waiting or not rows or any(row.ended_at is None for row in rows) else "finished"
 

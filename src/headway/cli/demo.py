@@ -95,7 +95,7 @@ def _report(out: Path, log: Log) -> None:
     from headway.report.run_report import write_report
 
     try:
-        page = write_report(gather(out), out / "report")
+        page = write_report(gather(out, is_over=True), out / "report")
     except HeadwayError as problem:
         log.detail("no-report", f"no report: {problem}")
     else:
