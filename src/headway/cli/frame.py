@@ -7,16 +7,19 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
 
 from headway.cli.log import Log, Screen, silence
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, UnitError
 from headway.version import __version__
+
+Written = TypeVar("Written")
+T = TypeVar("T")
 
 INTERRUPTED = 11
 DEADLINES_MISSED = 3
@@ -59,6 +62,14 @@ _LEAST_COLUMNS = 76
 """On a narrower screen the lines run over rather than lose their figures."""
 _PAPER_COLUMNS = 160
 """Into a file or a pipe nothing need be folded to the width of a screen."""
+
+
+def read_option(option: str, parse: Callable[[Written], T], value: Written) -> T:
+    """A quantity from the command line; what cannot be read is refused with the option's name."""
+    try:
+        return parse(value)
+    except UnitError as problem:
+        raise UnitError(f"{option}: {problem}") from None
 
 
 def stderr() -> Console:

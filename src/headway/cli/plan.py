@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from headway.app.planning import compare, make_outlook, problem_from_file
-from headway.cli.frame import stdout
+from headway.cli.frame import read_option, stdout
 from headway.policy.allocation.outlook import Outlook
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
@@ -60,7 +60,9 @@ def plan_command(
     problem, wanted = problem_from_file(
         job,
         Instant(time.time()),
-        bandwidth_bytes_per_s=None if bandwidth is None else parse_rate(bandwidth),
+        bandwidth_bytes_per_s=None
+        if bandwidth is None
+        else read_option("--bandwidth", parse_rate, bandwidth),
         crawlers=crawlers,
     )
     goal = Objective(objective) if objective else wanted or Objective.MAX_COMPLETION
