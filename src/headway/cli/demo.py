@@ -80,21 +80,22 @@ def demo_command(
         log.say(
             "serving",
             f"Serving {len(served.sites)} sites with {pages} pages on loopback ports, "
-            f"and crawling them within {bandwidth}" + ("." if log.as_json else f":\n{_roll(served)}"),
+            f"and crawling them within {bandwidth}.",
             {"sites": served.sites, "pages": pages},
         )
+        if not log.as_json:
+            _tell_names(served, log)
         code = run_job(job, out, log, as_json=as_json, serve_at=serve_at)
     if code != INTERRUPTED and not as_json and not log.is_quiet:
         _report(out, log)
     return code
 
 
-def _roll(served: Served) -> str:
+def _tell_names(served: Served, log: Log) -> None:
     """Which site is which: later on they are known by their ports."""
-    wanted = {name: f"wanted in {deadline}" for name, deadline in DEADLINES.items()}
-    return "\n".join(
-        f"  {origin}  {name:<10}{wanted.get(name, '')}".rstrip() for name, origin in served.sites.items()
-    )
+    for name, origin in served.sites.items():
+        wanted = f"wanted in {DEADLINES[name]}" if name in DEADLINES else "at any time"
+        log.say("site", f"  {origin}  {name:<12} {wanted}")
 
 
 def _report(out: Path, log: Log) -> None:

@@ -84,6 +84,12 @@ def stdout(*, is_literal: bool = False) -> Console:
     return console
 
 
+def print_lines(console: Console, *lines: str, style: str | None = None) -> None:
+    """On a screen lines break between words; a program reads whole ones."""
+    for line in lines:
+        console.print(line, style=style, markup=False, soft_wrap=not console.is_terminal)
+
+
 @contextmanager
 def results() -> Iterator[None]:
     """Around what is printed in the end. A reader that has gone makes no difference to what was done."""

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 from click.core import ParameterSource
-from rich.console import Console
 
-from headway.cli.frame import read_option, stderr, stdout
+from headway.cli.frame import print_lines, read_option, stderr, stdout
 from headway.policy.ordering import ORDERING_NAMES
 from headway.policy.timetable import Entry, Timetable
 from headway.report.sim_result import SimResult
@@ -24,7 +23,7 @@ WHAT_IF_LEGEND = (
 )
 _FOR_JOBS = frozenset({"draws", "sizes_from"})
 _FOR_BOTH = frozenset({"web", "bandwidth", "seed", "as_json"})
-_SHARE = click.FloatRange(0.0, 1.0)
+_SHARE = click.FloatRange(0, 1, max_open=True)
 _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 
 
@@ -164,12 +163,12 @@ def _show(results: list[SimResult], *, as_json: bool, as_list: bool) -> None:
         click.echo(msgspec.json.encode(results if as_list else results[0]))
         return
     console = stdout(is_literal=True)
-    _say(console, heading(results))
+    print_lines(console, heading(results))
     if as_list:
         console.print(strategy_table(results))
-        _say(console, legend(results), style="dim")
+        print_lines(console, legend(results), style="dim")
     else:
-        _say(console, *one_result(results[0]))
+        print_lines(console, *one_result(results[0]))
 
 
 def _show_what_if(told: WhatIf, *, as_json: bool) -> None:
@@ -177,15 +176,9 @@ def _show_what_if(told: WhatIf, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(told))
         return
     console = stdout(is_literal=True)
-    _say(console, *verdict(told))
+    print_lines(console, *verdict(told))
     console.print()
     console.print(site_table(told))
     console.print()
     console.print(policy_table(told))
-    _say(console, WHAT_IF_LEGEND, style="dim")
-
-
-def _say(console: Console, *lines: str, style: str | None = None) -> None:
-    for line in lines:
-        # On a screen lines break between words; a program reads whole ones.
-        console.print(line, style=style, soft_wrap=not console.is_terminal)
+    print_lines(console, WHAT_IF_LEGEND, style="dim")
