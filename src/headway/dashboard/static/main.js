@@ -115,7 +115,8 @@ function showTiles() {
   const { met, on_time: onTime, tight, at_risk: atRisk, late, missed } = run.deadlines;
   const all = met + onTime + tight + atRisk + late + missed;
   const bad = atRisk + late + missed;
-  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} in trouble` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
+  const trouble = bad === missed ? "missed" : "in trouble";
+  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} ${trouble}` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
   setText(byId("tile-deadlines"), figure);
   const parts = [[met, "met"], [onTime, "on time"], [tight, "tight"], [atRisk, "at risk"], [late, "late"], [missed, "missed"]];
   const cases = parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
