@@ -18,8 +18,6 @@ from headway.dashboard.safety import is_loopback
 from headway.dashboard.watching import Watching
 from headway.errors import HeadwayError
 
-USUAL_PORT = 8077
-
 
 class Served:
     """A listening dashboard. `address` is what to open; `run` serves until `stop` or an interrupt."""
