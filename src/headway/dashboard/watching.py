@@ -273,7 +273,7 @@ def _line(now: float, row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -
         row.failed,
         waiting,
         row.wire_bytes,
-        rate_bytes_per_s,
+        0.0 if is_over else rate_bytes_per_s,
         row.share_bytes_per_s if ahead else None,
         row.deadline_at,
         row.forecast_from_at if ahead else None,
