@@ -17,6 +17,7 @@ from msgspec import structs
 from headway.app.decisionlog import read_decisions
 from headway.app.linkgraph import LinkGraph
 from headway.app.reporting import gather
+from headway.app.summary import summarise
 from headway.report.run_charts import gantt_order, largest_types, short, time_unit
 from headway.report.run_facts import SiteFacts, TypeCount
 from headway.report.run_page import esc, page, verdict
@@ -66,6 +67,17 @@ def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     (missed,) = facts.missed
     assert missed.late_s is None
     assert "7 pages still waiting" in missed.sentence
+
+
+def test_a_deadline_that_passed_after_the_crawl_was_stopped_is_missed_as_well(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", [A], pages=10, waiting=7, deadline_s=500.0)
+    facts = gather(tmp_path / "run")
+    assert (facts.state, facts.seconds) == ("stopped", 10.0)
+    (missed,) = facts.missed
+    assert "stopped before the deadline with 7 pages" in missed.sentence
+    assert "still to come" not in verdict(facts)
+    (site,) = summarise(tmp_path / "run").sites
+    assert site.verdict == "missed"
 
 
 def test_a_crawl_that_this_process_has_ended_is_not_taken_for_one_under_way(

@@ -181,11 +181,15 @@ class _Reasons:
     def missed(
         self, pairs: Iterable[tuple[SiteSums, SiteFacts]], state: str, started_at: float, seconds: float
     ) -> list[Missed]:
-        """Those still under way first, then by how late they were."""
+        """Those still under way first, then by how late they were; of a crawl that was stopped, also those
+        whose deadline has passed since."""
+        until_now_s = max(seconds, time.time() - started_at) if state == "stopped" else seconds
         missed = []
         for row, site in pairs:
             deadline_s = site.deadline_s
-            if deadline_s is None or not (site.is_missed or (site.end_s is None and seconds > deadline_s)):
+            if deadline_s is None or not (
+                site.is_missed or (site.end_s is None and until_now_s > deadline_s)
+            ):
                 continue
             until_s = site.end_s if site.end_s is not None else seconds
             around = Circumstances(
