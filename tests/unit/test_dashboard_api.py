@@ -119,7 +119,7 @@ def test_the_link_has_a_point_a_second_with_bound_and_prediction(client: Client)
 def test_the_mean_of_the_link_goes_by_how_long_each_step_was() -> None:
     steps = [(0.0, 0), (10.0, 1000), (10.6, 1600), (10.7, 1600), (20.0, 0), (21.0, 100)]
     samples = [SampleNow(at, carried, 1000.0, None, 0, 0, 0, 0, 0) for at, carried in steps]
-    assert mean_rate(samples) == pytest.approx((1600 + 100) / (10.6 + 1.0))
+    assert mean_rate(samples) == pytest.approx((1600 + 100) / (10.7 + 1.0))
     assert mean_rate([]) == 0.0
 
 

@@ -117,6 +117,16 @@ def test_the_link_is_thinned_without_losing_its_peaks(run: Path) -> None:
     assert sums.most_over_bound == pytest.approx(3.5)
 
 
+def test_a_short_last_step_counts_in_the_mean_and_is_no_highest_second() -> None:
+    from headway.app.reporting import _link
+
+    steps = [(0.0, 0), (1.0, 1000), (1.2, 1600)]
+    link, sums = _link(np.array([[STARTED_AT + t, c, 2000.0, np.nan] for t, c in steps]), STARTED_AT)
+    assert len(link.at_s) == 1
+    assert (sums.mean_bytes_per_s, sums.highest_bytes_per_s) == pytest.approx((1600 / 1.2, 1000.0))
+    assert sums.use_of_bound == pytest.approx(1600 / 2400)
+
+
 def test_time_in_which_nobody_crawled_is_left_out_of_the_mean() -> None:
     from headway.app.reporting import _link
 

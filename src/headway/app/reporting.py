@@ -127,12 +127,13 @@ def _link(samples: Floats, started_at: float) -> tuple[Link, LinkSums]:
         return Link(nothing, nothing, nothing, nothing, nothing), LinkSums()
     lengths, carried = np.diff(samples[:, 0]), np.diff(samples[:, 1])
     # A counter that went back: the crawl was taken up by a new process, and nobody crawled in between.
-    good = (carried >= 0) & (lengths >= _SHORTEST_S)
+    counted = (carried >= 0) & (lengths > 0)
+    good = counted & (lengths >= _SHORTEST_S)  # a rate over less than that says little
     at, rate = samples[1:, 0][good] - started_at, (carried / np.maximum(lengths, 1e-6))[good]
     bound, predicted = samples[1:, 2][good], samples[1:, 3][good]
     if not len(at):
         return Link(nothing, nothing, nothing, nothing, nothing), LinkSums()
-    sums = _link_sums(rate, lengths[good], bound)
+    sums = _link_sums(rate, bound, carried[counted], (lengths * samples[1:, 2])[counted], lengths[counted])
     per_step = max(1, math.ceil(len(at) / _MOST_STEPS))
     if per_step == 1:
         return Link(at, rate, rate, bound, predicted), sums
@@ -153,11 +154,12 @@ def _link(samples: Floats, started_at: float) -> tuple[Link, LinkSums]:
     )
 
 
-def _link_sums(rate: Floats, lengths: Floats, bound: Floats) -> LinkSums:
-    mean = float((rate * lengths).sum() / lengths.sum())
-    if not np.isfinite(bound).all():
+def _link_sums(rate: Floats, bound: Floats, carried: Floats, allowed: Floats, lengths: Floats) -> LinkSums:
+    """The highest second is one of `rate`; the means are over all that was `carried`."""
+    mean = float(carried.sum() / lengths.sum())
+    if not np.isfinite(allowed).all():
         return LinkSums(mean, float(rate.max()))
-    use = float((rate * lengths).sum() / (bound * lengths).sum())
+    use = float(carried.sum() / allowed.sum())
     return LinkSums(mean, float(rate.max()), use, float((rate / bound).max()) - 1.0)
 
 

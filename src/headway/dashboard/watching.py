@@ -224,6 +224,8 @@ def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
     """Rates between samples; where the counter went back, the crawl was taken up by a new process."""
     points = []
     for before, after in _steps(samples):
+        if after.at - before.at < _SHORTEST_S:
+            continue
         bound = after.capacity_bytes_per_s
         rate = (after.wire_bytes - before.wire_bytes) / (after.at - before.at)
         points.append(
@@ -233,7 +235,7 @@ def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
 
 
 def mean_rate(samples: Sequence[SampleNow]) -> float:
-    """By how long each step was, as in the report: the last one is often short."""
+    """By how long each step was, as in the report and in the summary."""
     steps = list(_steps(samples))
     carried = sum(after.wire_bytes - before.wire_bytes for before, after in steps)
     return carried / sum(after.at - before.at for before, after in steps) if steps else 0.0
@@ -241,7 +243,7 @@ def mean_rate(samples: Sequence[SampleNow]) -> float:
 
 def _steps(samples: Sequence[SampleNow]) -> Iterator[tuple[SampleNow, SampleNow]]:
     for before, after in pairwise(samples):
-        if after.wire_bytes >= before.wire_bytes and after.at - before.at >= _SHORTEST_S:
+        if after.wire_bytes >= before.wire_bytes and after.at > before.at:
             yield before, after
 
 
