@@ -101,6 +101,12 @@ def job_file(folder: Path, *sites: str, more: str = "") -> Path:
         (["crawl", "a.toml", "http://127.0.0.1:1/"], "one job file or some URLs"),
         (["crawl", "http://127.0.0.1:1/", "--bogus"], "No such option"),
         (["crawl", "http://127.0.0.1:1/", "-q", "-v"], "give one of them"),
+        (["crawl", "http://127.0.0.1:1/", "--older-than", "3d"], "--again"),
+        (["crawl", "--again", "run", "-o", "other"], "leave --out away"),
+        (["crawl", "--again", "run", "--store", "postgresql:///x#y"], "--again names the crawl"),
+        (["crawl", "--again", "run", "--archive", "s3://b"], "--archive is for a crawl on a server"),
+        (["limit", "postgresql:///x#y", "2Mbit/s"], "run folder"),
+        (["simulate", "synthetic", "--missing", "2"], "not in the range"),
         (["demo", "--port-base", "0"], "not in the range"),
         (["status"], "Missing argument"),
         (["frobnicate"], "No such command"),
@@ -111,6 +117,53 @@ def test_wrong_usage_exits_with_2_and_points_to_help(args: list[str], word: str,
     refused(done, 2, word)
     assert "--help" in done.stderr
     assert not list(tmp_path.iterdir()), "a folder was made for nothing"
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (["plan", "job.toml", "--bandwidth", "3"], "--bandwidth"),
+        (["simulate", "synthetic:pages=10", "--bandwidth", "3"], "--bandwidth"),
+        (["simulate", "synthetic:pages=10", "--interval", "3"], "--interval"),
+        (["simulate", "synthetic:pages=10", "--timetable", "mon", "8-9", "3"], "--timetable"),
+        (["collect", "--store", "postgresql:///x#y", "--lease", "3"], "--lease"),
+    ],
+)
+def test_a_quantity_without_its_unit_is_refused_by_the_name_of_its_option(
+    args: list[str], option: str, tmp_path: Path
+) -> None:
+    refused(headway(*args, cwd=tmp_path), 4, f"{option}: '3'", "the unit is missing")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["simulate", "job.toml", "--sizes-from", "nowhere"],
+        ["crawl", "http://127.0.0.1:1/", "--strategy", "optimal", "--ranks-from", "nowhere"],
+    ],
+)
+def test_an_earlier_run_that_is_not_there_is_named(args: list[str], tmp_path: Path) -> None:
+    job_file(tmp_path, "http://127.0.0.1:1/", more='bandwidth = "1 Mbit/s"\n')
+    refused(headway(*args, cwd=tmp_path), 5, "nowhere: ", "give")
+
+
+def test_a_bound_for_a_run_that_nobody_crawls_waits_for_its_next_start(run: Path, tmp_path: Path) -> None:
+    done = headway("limit", run, "2Mbit/s", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "at most 2Mbit/s, when it is started again" in done.stderr
+    (run / "crawl.sqlite-lock").write_text(str(os.getpid()))
+    assert "at most 2Mbit/s, from now on" in headway("limit", run, "2Mbit/s", cwd=tmp_path).stderr
+
+
+def test_an_export_that_cannot_be_written_is_named_as_it_was_asked_for(run: Path, tmp_path: Path) -> None:
+    message = refused(
+        headway("export", run, "-o", "/proc/pages.jsonl", cwd=tmp_path), 5, "/proc/pages.jsonl:"
+    )
+    assert ".tmp" not in message
+
+
+def test_an_address_of_another_machine_is_told_from_a_port_that_is_taken(run: Path, tmp_path: Path) -> None:
+    refused(headway("serve", run, "--host", "192.0.2.1", cwd=tmp_path), 1, "192.0.2.1", "with --host")
 
 
 def test_version_and_help_need_no_network_and_no_folder(tmp_path: Path) -> None:

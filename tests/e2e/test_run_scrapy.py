@@ -222,7 +222,8 @@ def test_a_master_that_is_killed_loses_nothing(served, tmp_path) -> None:
     [
         ("", "", 'policy = "best"', "scrapy.policy: 'best' is none of"),
         ("", "", 'policies = "best"', "did you mean 'policy'"),
-        ("", 'spider = "no.such.Spider"', "", "given up"),
+        ("", 'spider = "no.such.Spider"', "", "'no.such.Spider' is not there"),
+        ("", 'spider = "Books"', "", "'Books' is not there"),
     ],
 )
 def test_a_mistake_in_the_job_is_named(
@@ -230,6 +231,31 @@ def test_a_mistake_in_the_job_is_named(
 ) -> None:
     job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\n{site}', crawl=crawl, scrapy=scrapy)
     done = headway("run-scrapy", job, "-o", tmp_path / "run")
-    assert done.returncode in {3, 4}
+    assert done.returncode == 4
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_spider_that_cannot_be_made_is_given_up_and_the_exit_code_says_so(served, tmp_path) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no')\n")
+    job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\nspider = "broken.Spider"\n')
+    done = headway("run-scrapy", job, "-o", tmp_path / "run", cwd=tmp_path)
+    assert done.returncode == 1, "no deadline was missed: there was none"
+    assert "given up" in done.stderr
+    assert ": done," not in done.stderr
+    assert "logs says what its spider met" in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(served, tmp_path) -> None:
+    job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\n')
+    mine, crawled = tmp_path / "mine", tmp_path / "crawled"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    crawled.mkdir()
+    (crawled / "crawl.sqlite").write_text("of headway crawl")
+    for folder, held in ((mine, "something else"), (crawled, "a crawl that no Scrapy spider made")):
+        before = sorted(folder.iterdir())
+        done = headway("run-scrapy", job, "-o", folder)
+        assert done.returncode == 5, done.stderr
+        assert f"holds {held}; give a new or empty folder" in done.stderr
+        assert sorted(folder.iterdir()) == before

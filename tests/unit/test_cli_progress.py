@@ -76,7 +76,7 @@ def test_a_picture_can_be_drawn_on_a_screen_that_is_none(sites: int, columns: in
     assert drawn(view_of(sites), columns, lines)
 
 
-def test_on_80_columns_sites_show_their_share_and_deadline() -> None:
+def test_on_80_columns_sites_show_their_rate_and_deadline() -> None:
     text = "\n".join(drawn(view_of(3), 80, 24))
     for word in (
         "http://www1.example.org",

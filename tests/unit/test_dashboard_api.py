@@ -20,9 +20,10 @@ from headway.app.limit import LIMIT_FILE
 from headway.app.orderfile import OrderWatch
 from headway.dashboard.safety import new_token
 from headway.dashboard.server import Served
-from headway.dashboard.watching import Watching
+from headway.dashboard.watching import Watching, mean_rate
 from headway.errors import StoreError
 from headway.model.order import AddSite, SetDeadline, StopSite
+from headway.store.onlooker import SampleNow
 from headway.testing.runs import BOUND, PAGE_BYTES, make_run
 
 A, B = "http://a.test", "http://b.test:8080"
@@ -113,6 +114,13 @@ def test_the_link_has_a_point_a_second_with_bound_and_prediction(client: Client)
     assert {point["predicted_bytes_per_s"] for point in link} == {0.9 * BOUND}
     middle = link[9]["at"]
     assert client.look(f"link?after={middle}") == link[10:]
+
+
+def test_the_mean_of_the_link_goes_by_how_long_each_step_was() -> None:
+    steps = [(0.0, 0), (10.0, 1000), (10.6, 1600), (10.7, 1600), (20.0, 0), (21.0, 100)]
+    samples = [SampleNow(at, carried, 1000.0, None, 0, 0, 0, 0, 0) for at, carried in steps]
+    assert mean_rate(samples) == pytest.approx((1600 + 100) / (10.7 + 1.0))
+    assert mean_rate([]) == 0.0
 
 
 def test_sites_can_be_found_sorted_and_paged(client: Client) -> None:

@@ -17,6 +17,7 @@ from msgspec import structs
 from headway.app.decisionlog import read_decisions
 from headway.app.linkgraph import LinkGraph
 from headway.app.reporting import gather
+from headway.app.summary import summarise
 from headway.report.run_charts import gantt_order, largest_types, short, time_unit
 from headway.report.run_facts import SiteFacts, TypeCount
 from headway.report.run_page import esc, page, verdict
@@ -68,6 +69,26 @@ def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     assert "7 pages still waiting" in missed.sentence
 
 
+def test_a_deadline_that_passed_after_the_crawl_was_stopped_is_missed_as_well(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", [A], pages=10, waiting=7, deadline_s=500.0)
+    facts = gather(tmp_path / "run")
+    assert (facts.state, facts.seconds) == ("stopped", 10.0)
+    (missed,) = facts.missed
+    assert "stopped before the deadline with 7 pages" in missed.sentence
+    assert "still to come" not in verdict(facts)
+    (site,) = summarise(tmp_path / "run").sites
+    assert site.verdict == "missed"
+
+
+def test_a_crawl_that_this_process_has_ended_is_not_taken_for_one_under_way(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_at = STARTED_AT + gather(run).seconds
+    monkeypatch.setattr("headway.app.reporting.time.time", lambda: last_at)
+    assert gather(run).state == "running", "the process that crawled is alive, and its last sample is fresh"
+    assert gather(run, is_over=True).state == "finished"
+
+
 def test_an_empty_run_has_a_report_as_well(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", {"crawl": {}}, Instant(STARTED_AT)).close()
     facts = gather(tmp_path / "run")
@@ -94,6 +115,16 @@ def test_the_link_is_thinned_without_losing_its_peaks(run: Path) -> None:
     assert link.highest_bytes_per_s.max() == 9000.0
     assert sums.mean_bytes_per_s == pytest.approx(rates.mean())
     assert sums.most_over_bound == pytest.approx(3.5)
+
+
+def test_a_short_last_step_counts_in_the_mean_and_is_no_highest_second() -> None:
+    from headway.app.reporting import _link
+
+    steps = [(0.0, 0), (1.0, 1000), (1.2, 1600)]
+    link, sums = _link(np.array([[STARTED_AT + t, c, 2000.0, np.nan] for t, c in steps]), STARTED_AT)
+    assert len(link.at_s) == 1
+    assert (sums.mean_bytes_per_s, sums.highest_bytes_per_s) == pytest.approx((1600 / 1.2, 1000.0))
+    assert sums.use_of_bound == pytest.approx(1600 / 2400)
 
 
 def test_time_in_which_nobody_crawled_is_left_out_of_the_mean() -> None:

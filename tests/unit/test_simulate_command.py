@@ -134,7 +134,6 @@ def test_a_part_of_a_web_can_be_crawled() -> None:
         ([SMALL, "--site", "other.test"], "no site 'other.test'"),
         ([SMALL, "--bandwidth", "5"], "unit is missing"),
         ([SMALL, "--bandwidth", "0 B/s"], "above zero"),
-        ([SMALL, "--missing", "2"], "between 0 and 1"),
         ([SMALL, "--timetable", "never", "00:00-01:00", "1KB/s"], "never"),
         (["synthetic:pages=1,sites=2"], "each needs its home page"),
     ],

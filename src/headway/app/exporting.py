@@ -131,11 +131,21 @@ def _exported(page: PageRow) -> ExportedPage:
 
 
 @contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whoever is told of trouble hears of the file that he asked for, not of the one beside it."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
 def _in_place(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there whole or, if anything goes wrong, as it was before."""
     if not path.parent.is_dir():
         raise HeadwayError(f"{path}: there is no folder {path.parent} to write it into")
-    with clear_errors(path):
+    with clear_errors(path), _named(path):
         fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with fresh.open("wb") as file:

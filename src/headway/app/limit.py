@@ -16,7 +16,7 @@ LIMIT_FILE = "bandwidth"
 def write_limit(folder: Path, text: str | None) -> None:
     """Set the bound of a run, or with None give it back to its job."""
     if not (folder / "crawl.sqlite").is_file():
-        raise StoreError(f"{folder}: not a run folder (it has no crawl.sqlite)")
+        raise StoreError(f"{folder}: not a run folder (it has no crawl.sqlite); give one that a crawl made")
     path = folder / LIMIT_FILE
     try:
         if text is None:

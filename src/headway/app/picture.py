@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from headway.store.reader import open_reader
 _SHORTEST_SAMPLE_S = 0.5
 
 
-def draw_picture(folder: Path | str, path: Path) -> None:
+def draw_picture(folder: Path | str, path: Path, names: Mapping[str, str] | None = None) -> None:
+    """`names`: what sites are called in it."""
     with open_reader(folder) as reader:
         began = reader.started_at
         link = [
@@ -31,5 +33,6 @@ def draw_picture(folder: Path | str, path: Path) -> None:
         end_s = row.ended_at - began if row.ended_at is not None and not row.waiting else last_s
         deadline_s = None if row.deadline_at is None else row.deadline_at - began
         is_late = deadline_s is not None and end_s > deadline_s
-        sites.append(SiteBar(row.site, max(0.0, row.started_at - began), end_s, deadline_s, is_late))
+        name = (names or {}).get(row.site, row.site)
+        sites.append(SiteBar(name, max(0.0, row.started_at - began), end_s, deadline_s, is_late))
     draw_run(link, sites, path)

@@ -39,14 +39,16 @@ _MOST_TURNS = 40
 _MOST_REFERENCED = 15
 
 
-def gather(folder: Path) -> RunFacts:
+def gather(folder: Path, *, is_over: bool = False) -> RunFacts:
+    """`is_over`: it is known that nobody crawls into the folder any more, though who did may be alive."""
     with RunSums(folder) as sums:
         started_at, job = sums.crawl()
         rows = sums.sites()
         waiting = sums.waiting()
         samples = sums.samples()
         log = read_decisions(folder, started_at)
-        state = _state(folder, rows, waiting, samples)
+        is_alive = not is_over and _is_alive(folder, samples)
+        state = _state(rows, waiting, is_alive=is_alive)
         ends = [row.ended_at for row in rows if row.ended_at is not None]
         last_at = max([started_at, *ends, *samples[-1:, 0].tolist()])
         busy = sums.busy()
@@ -84,13 +86,17 @@ def gather(folder: Path) -> RunFacts:
         )
 
 
-def _state(folder: Path, rows: Sequence[SiteSums], waiting: Mapping[int, int], samples: Floats) -> str:
+def _is_alive(folder: Path, samples: Floats) -> bool:
     onlooker = Onlooker(folder)
     try:
-        is_alive = onlooker.crawling_process() is not None
+        has_process = onlooker.crawling_process() is not None
     finally:
         onlooker.close()
-    if is_alive and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S):
+    return has_process and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S)
+
+
+def _state(rows: Sequence[SiteSums], waiting: Mapping[int, int], *, is_alive: bool) -> str:
+    if is_alive:
         return "running"
     return "stopped" if waiting or not rows or any(row.ended_at is None for row in rows) else "finished"
 
@@ -121,12 +127,13 @@ def _link(samples: Floats, started_at: float) -> tuple[Link, LinkSums]:
         return Link(nothing, nothing, nothing, nothing, nothing), LinkSums()
     lengths, carried = np.diff(samples[:, 0]), np.diff(samples[:, 1])
     # A counter that went back: the crawl was taken up by a new process, and nobody crawled in between.
-    good = (carried >= 0) & (lengths >= _SHORTEST_S)
+    counted = (carried >= 0) & (lengths > 0)
+    good = counted & (lengths >= _SHORTEST_S)  # a rate over less than that says little
     at, rate = samples[1:, 0][good] - started_at, (carried / np.maximum(lengths, 1e-6))[good]
     bound, predicted = samples[1:, 2][good], samples[1:, 3][good]
     if not len(at):
         return Link(nothing, nothing, nothing, nothing, nothing), LinkSums()
-    sums = _link_sums(rate, lengths[good], bound)
+    sums = _link_sums(rate, bound, carried[counted], (lengths * samples[1:, 2])[counted], lengths[counted])
     per_step = max(1, math.ceil(len(at) / _MOST_STEPS))
     if per_step == 1:
         return Link(at, rate, rate, bound, predicted), sums
@@ -147,11 +154,12 @@ def _link(samples: Floats, started_at: float) -> tuple[Link, LinkSums]:
     )
 
 
-def _link_sums(rate: Floats, lengths: Floats, bound: Floats) -> LinkSums:
-    mean = float((rate * lengths).sum() / lengths.sum())
-    if not np.isfinite(bound).all():
+def _link_sums(rate: Floats, bound: Floats, carried: Floats, allowed: Floats, lengths: Floats) -> LinkSums:
+    """The highest second is one of `rate`; the means are over all that was `carried`."""
+    mean = float(carried.sum() / lengths.sum())
+    if not np.isfinite(allowed).all():
         return LinkSums(mean, float(rate.max()))
-    use = float((rate * lengths).sum() / (bound * lengths).sum())
+    use = float(carried.sum() / allowed.sum())
     return LinkSums(mean, float(rate.max()), use, float((rate / bound).max()) - 1.0)
 
 
@@ -175,11 +183,15 @@ class _Reasons:
     def missed(
         self, pairs: Iterable[tuple[SiteSums, SiteFacts]], state: str, started_at: float, seconds: float
     ) -> list[Missed]:
-        """Those still under way first, then by how late they were."""
+        """Those still under way first, then by how late they were; of a crawl that was stopped, also those
+        whose deadline has passed since."""
+        until_now_s = max(seconds, time.time() - started_at) if state == "stopped" else seconds
         missed = []
         for row, site in pairs:
             deadline_s = site.deadline_s
-            if deadline_s is None or not (site.is_missed or (site.end_s is None and seconds > deadline_s)):
+            if deadline_s is None or not (
+                site.is_missed or (site.end_s is None and until_now_s > deadline_s)
+            ):
                 continue
             until_s = site.end_s if site.end_s is not None else seconds
             around = Circumstances(

@@ -11,7 +11,7 @@ import numpy as np
 
 from headway.app.planning import problem_from_job
 from headway.config.job import load_job
-from headway.errors import HeadwayError, JobError
+from headway.errors import HeadwayError, JobError, StoreError
 from headway.policy.allocation.problem import Objective
 from headway.policy.pagerank import pagerank
 from headway.report.sim_result import SimResult
@@ -129,6 +129,8 @@ def what_if_of_job(
 
 def bytes_held(run: Path) -> dict[str, float]:
     """What each site of an earlier run gave, and by the mean of its pages what it had still waiting."""
+    if not run.exists():
+        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
     with RunReader(run) as reader:
         sites = reader.sites()
     answered = {row.site: row.done + row.failed for row in sites}

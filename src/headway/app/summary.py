@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from headway.app.clock import WallClock
 from headway.app.noticed import Noticed, noticed
 from headway.errors import StoreError
 from headway.store.postgres.address import Address, is_address
@@ -80,7 +81,8 @@ def summarise(folder: Path | str) -> Summary:
         problem = _first_problem(reader) if not totals.done else None
         seen = noticed(reader)
     last_at = max([sample.at for sample in samples] + [row.ended_at or 0.0 for row in rows] + [started_at])
-    sites = tuple(_site_result(row, started_at, last_at) for row in rows)
+    now = max(last_at, WallClock().now())  # a deadline may have passed since the crawl was stopped
+    sites = tuple(_site_result(row, started_at, now) for row in rows)
     use = _use_of_link(samples)
     errors: Counter[str] = Counter()
     for outcome in outcomes:
@@ -109,12 +111,12 @@ def _name_of(run: Path | str) -> str:
     return os.fsencode(run).decode("utf-8", "replace")  # a file's name may be no text at all
 
 
-def _site_result(row: SiteRow, started_at: float, last_at: float) -> SiteResult:
+def _site_result(row: SiteRow, started_at: float, now: float) -> SiteResult:
     ended_at = None if row.waiting else row.ended_at
     deadline_at = row.deadline_at
     if not row.done and row.failed and not row.waiting:
         verdict = "unreachable"
-    elif deadline_at is not None and (ended_at or last_at) > deadline_at:
+    elif deadline_at is not None and (ended_at or now) > deadline_at:
         verdict = "missed"
     elif ended_at is None:
         verdict = "open"

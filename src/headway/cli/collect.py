@@ -15,7 +15,7 @@ from headway.app.collecting import CollectRun, begin, job_of
 from headway.app.garbage import look_for_garbage_seldom
 from headway.app.summary import summarise
 from headway.cli.crawl import exit_code_of
-from headway.cli.frame import INTERRUPTED, results, stdout
+from headway.cli.frame import INTERRUPTED, read_option, results, stdout
 from headway.cli.log import Log, log_options
 from headway.cli.progress import Progress
 from headway.cli.running import allow_many_files, drain_on_signals, tell
@@ -81,7 +81,7 @@ def collect_command(
     loses nothing: its sites are taken over when its lease has ended.
     """
     address = Address.parse(store)
-    lease_s = parse_duration(lease)
+    lease_s = read_option("--lease", parse_duration, lease)
     if lease_s < _SHORTEST_LEASE_S:
         raise click.UsageError(f"a lease of {lease} is too short to be renewed in time; give 2 s or more")
     host = name or socket.gethostname()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from headway.app.again import begin_again, job_tables
 from headway.app.clock import WallClock
@@ -145,6 +146,7 @@ def crawl_command(
         raise click.UsageError(
             "--processes is for a run folder; on a server, start headway collect as often as you like"
         )
+    _refuse_idle_options(out, again=again, older_than=older_than, store=store, archive=archive)
     if again is not None:
         if is_address(again):
             from headway.cli.collect import crawl_on_server
@@ -164,8 +166,6 @@ def crawl_command(
         address = Address.parse(store)
         job = job_from(targets, options, begun_at(store) or WallClock().now())
         return crawl_on_server(job, address, out, log, as_json=as_json, archive=archive)
-    if archive is not None:
-        raise click.UsageError("--archive is for a crawl on a server; give --store as well")
     # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
     job = job_from(targets, options, begun_at(out) or WallClock().now())
     log.detail(
@@ -174,6 +174,27 @@ def crawl_command(
         {"sites": len(job.sites), "strategy": job.strategy, "run": printable(str(out))},
     )
     return run_job(job, out, log, as_json=as_json, serve_at=serve_at, processes=processes)
+
+
+def _refuse_idle_options(
+    out: Path, *, again: str | None, older_than: str | None, store: str | None, archive: str | None
+) -> None:
+    """An option that would change nothing is a misunderstanding."""
+    if again is None:
+        if older_than is not None:
+            raise click.UsageError("--older-than is for pages that were crawled before; give --again as well")
+        if archive is not None and store is None:
+            raise click.UsageError("--archive is for a crawl on a server; give --store as well")
+        return
+    if store is not None:
+        raise click.UsageError("--again names the crawl; for one on a server give its address there")
+    if is_address(again):
+        return
+    if archive is not None:
+        raise click.UsageError("--archive is for a crawl on a server; --again names a run folder")
+    is_out_given = click.get_current_context().get_parameter_source("out") is ParameterSource.COMMANDLINE
+    if is_out_given and out.absolute() != Path(again).absolute():
+        raise click.UsageError("--again goes on in the folder it names; leave --out away")
 
 
 def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) -> Job:

@@ -83,10 +83,19 @@ def demo_command(
             f"and crawling them within {bandwidth}.",
             {"sites": served.sites, "pages": pages},
         )
+        if not log.as_json:
+            _tell_names(served, log)
         code = run_job(job, out, log, as_json=as_json, serve_at=serve_at)
     if code != INTERRUPTED and not as_json and not log.is_quiet:
         _report(out, log)
     return code
+
+
+def _tell_names(served: Served, log: Log) -> None:
+    """Which site is which: later on they are known by their ports."""
+    for name, origin in served.sites.items():
+        wanted = f"wanted in {DEADLINES[name]}" if name in DEADLINES else "at any time"
+        log.say("site", f"  {origin}  {name:<12} {wanted}")
 
 
 def _report(out: Path, log: Log) -> None:
@@ -95,7 +104,7 @@ def _report(out: Path, log: Log) -> None:
     from headway.report.run_report import write_report
 
     try:
-        page = write_report(gather(out), out / "report")
+        page = write_report(gather(out, is_over=True), out / "report")
     except HeadwayError as problem:
         log.detail("no-report", f"no report: {problem}")
     else:

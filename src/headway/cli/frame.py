@@ -7,16 +7,19 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
 
 from headway.cli.log import Log, Screen, silence
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, UnitError
 from headway.version import __version__
+
+Written = TypeVar("Written")
+T = TypeVar("T")
 
 INTERRUPTED = 11
 DEADLINES_MISSED = 3
@@ -63,6 +66,14 @@ _PAPER_COLUMNS = 160
 """Into a file or a pipe nothing need be folded to the width of a screen."""
 
 
+def read_option(option: str, parse: Callable[[Written], T], value: Written) -> T:
+    """A quantity from the command line; what cannot be read is refused with the option's name."""
+    try:
+        return parse(value)
+    except UnitError as problem:
+        raise UnitError(f"{option}: {problem}") from None
+
+
 def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -73,6 +84,12 @@ def stdout(*, is_literal: bool = False) -> Console:
     if is_literal:
         console.width = max(console.width, _LEAST_COLUMNS if console.is_terminal else _PAPER_COLUMNS)
     return console
+
+
+def print_lines(console: Console, *lines: str, style: str | None = None) -> None:
+    """On a screen lines break between words; a program reads whole ones."""
+    for line in lines:
+        console.print(line, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 @contextmanager

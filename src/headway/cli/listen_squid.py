@@ -8,19 +8,17 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
 
 from headway.app.again import job_tables
 from headway.app.listening import Listening
-from headway.cli.frame import results, stdout
+from headway.cli.frame import read_option, results, stdout
 from headway.cli.log import Log, log_options
 from headway.config import checks
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
-from headway.errors import UnitError
 from headway.fetch.proxy import parse_proxy
 from headway.squid.address import HelperSocket, Place, parse_place
 from headway.squid.configuration import configuration
@@ -30,8 +28,6 @@ from headway.squid.spool import FOLDER
 from headway.squid.table import table_lines
 from headway.store.reader import DATABASE
 
-T = TypeVar("T")
-Written = TypeVar("Written", str, int)
 _SAY_EVERY_S = 10
 
 
@@ -90,11 +86,11 @@ def listen_squid_command(
     job = _job_of(run)
     settings = ProxySettings(
         proxy,
-        _read("--delay", checks.pause, delay),
-        _read("--refresh-after", checks.pause, refresh_after),
-        _read("--interval", checks.pause, interval),
-        _read("--max-connections", checks.count, max_connections),
-        None if bandwidth is None else _read("--bandwidth", checks.rate, bandwidth),
+        read_option("--delay", checks.pause, delay),
+        read_option("--refresh-after", checks.pause, refresh_after),
+        read_option("--interval", checks.pause, interval),
+        read_option("--max-connections", checks.count, max_connections),
+        None if bandwidth is None else read_option("--bandwidth", checks.rate, bandwidth),
     )
     patterns = "|".join([PRIVATE_PARAMETERS, *private_parameter])
     privacy = PrivacyRules(queries, patterns, job.scope.max_url_length)
@@ -114,13 +110,6 @@ def listen_squid_command(
 def _job_of(run: Path) -> Job:
     source = Source(f"the job in {run}")
     return build_job(convert(job_tables(run), source), source)
-
-
-def _read(option: str, parse: Callable[[Written], T], value: Written) -> T:
-    try:
-        return parse(value)
-    except UnitError as problem:
-        raise UnitError(f"{option}: {problem}") from None
 
 
 async def _listen(make: Callable[..., Listening], proxy: str, log: Log) -> Listening:

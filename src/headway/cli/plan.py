@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from headway.app.planning import compare, make_outlook, problem_from_file
-from headway.cli.frame import stdout
+from headway.cli.frame import print_lines, read_option, stdout
 from headway.policy.allocation.outlook import Outlook
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
@@ -60,7 +60,9 @@ def plan_command(
     problem, wanted = problem_from_file(
         job,
         Instant(time.time()),
-        bandwidth_bytes_per_s=None if bandwidth is None else parse_rate(bandwidth),
+        bandwidth_bytes_per_s=None
+        if bandwidth is None
+        else read_option("--bandwidth", parse_rate, bandwidth),
         crawlers=crawlers,
     )
     goal = Objective(objective) if objective else wanted or Objective.MAX_COMPLETION
@@ -84,8 +86,7 @@ def _show(outlook: Outlook, *, as_json: bool) -> None:
         return
     console = stdout()
     shown = most_telling(outlook.schedule)
-    for line in verdict_lines(outlook):
-        console.print(line, markup=False, soft_wrap=True)
+    print_lines(console, *verdict_lines(outlook))
     console.print(site_table(outlook, shown, narrow=console.width < 100))
     for line in gantt(outlook.schedule, shown, min(console.width, 110)):
         console.print(line, markup=False, no_wrap=True, soft_wrap=True)
@@ -93,7 +94,7 @@ def _show(outlook: Outlook, *, as_json: bool) -> None:
     if hidden:
         console.print(f"... and {hidden} more sites with more time to spare (--json shows all)")
     console.print()
-    console.print(objective_line(outlook.schedule), soft_wrap=True)
+    print_lines(console, objective_line(outlook.schedule))
 
 
 def _compare(problem: Problem, goal: Objective, seed: int, *, as_json: bool) -> None:
@@ -108,5 +109,4 @@ def _compare(problem: Problem, goal: Objective, seed: int, *, as_json: bool) -> 
     console = stdout()
     table, notes = compare_table(problem, results)
     console.print(table)
-    for note in notes:
-        console.print(note, markup=False, soft_wrap=True)
+    print_lines(console, *notes)

@@ -26,7 +26,7 @@ _COLUMNS = {
     "waiting": 60,
     "failed": 120,
     "bytes": 120,
-    "share": 72,
+    "rate": 72,
     "deadline": 78,
     "forecast": 105,
 }
@@ -157,7 +157,7 @@ def _sites(view: View, shown: Sequence[SiteLine], columns: int) -> RenderableTyp
     names = [name for name, least_columns in _COLUMNS.items() if columns >= least_columns]
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     for name in names:
-        is_number = name in {"done", "waiting", "failed", "bytes", "share"}
+        is_number = name in {"done", "waiting", "failed", "bytes", "rate"}
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for line in shown:
         cells = {
@@ -167,12 +167,18 @@ def _sites(view: View, shown: Sequence[SiteLine], columns: int) -> RenderableTyp
             "waiting": str(line.waiting),
             "failed": str(line.failed or ""),
             "bytes": format_size(line.wire_bytes),
-            "share": format_rate(line.rate_bytes_per_s) if line.rate_bytes_per_s else "",
+            "rate": _rate(line),
             "deadline": _deadline(line, view),
             "forecast": _forecast(line, view),
         }
         table.add_row(*(cells[name] for name in names), style=_STYLES.get(line.state, ""))
     return table
+
+
+def _rate(line: SiteLine) -> str:
+    if not line.rate_bytes_per_s or line.state in {"done", "unreachable"}:
+        return ""
+    return format_rate(line.rate_bytes_per_s)
 
 
 def _deadline(line: SiteLine, view: View) -> str:

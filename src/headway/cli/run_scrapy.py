@@ -12,6 +12,7 @@ from rich.table import Table
 
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stderr, stdout
 from headway.config.job import load_job
+from headway.errors import HeadwayError
 from headway.policy.allocation.policies import POLICIES
 from headway.units import format_duration, format_size
 
@@ -65,7 +66,11 @@ def run_scrapy_command(
             stdout(is_literal=True).print(_table(result))
     if result.is_interrupted:
         return INTERRUPTED
-    return 0 if result.are_all_met else DEADLINES_MISSED
+    if not result.are_all_met:
+        return DEADLINES_MISSED
+    if result.given_up:
+        raise HeadwayError(f"not done: {', '.join(result.given_up)}; {out / 'logs'} says what its spider met")
+    return 0
 
 
 def _table(result: RunResult) -> Table:

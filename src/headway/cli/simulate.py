@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 from click.core import ParameterSource
-from rich.console import Console
 
-from headway.cli.frame import stderr, stdout
+from headway.cli.frame import print_lines, read_option, stderr, stdout
 from headway.policy.ordering import ORDERING_NAMES
 from headway.policy.timetable import Entry, Timetable
 from headway.report.sim_result import SimResult
@@ -24,6 +23,7 @@ WHAT_IF_LEGEND = (
 )
 _FOR_JOBS = frozenset({"draws", "sizes_from"})
 _FOR_BOTH = frozenset({"web", "bandwidth", "seed", "as_json"})
+_SHARE = click.FloatRange(0, 1, max_open=True)
 _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 
 
@@ -53,9 +53,13 @@ _WEB = "GRAPH/ | synthetic[:pages=N,sites=N,...] | RUN/ | JOB.toml"
 @click.option(
     "--site", "sites", multiple=True, metavar="HOST", help="Only this site of the web; may be repeated."
 )
-@click.option("--missing", type=float, default=0.0, metavar="SHARE", help="Of the pages that are gone (404).")
-@click.option("--flaky", type=float, default=0.0, metavar="SHARE", help="Of the attempts that meet an error.")
-@click.option("--down", type=float, default=0.0, metavar="SHARE", help="Of the sites that never answer.")
+@click.option(
+    "--missing", type=_SHARE, default=0.0, metavar="SHARE", help="Of the pages that are gone (404)."
+)
+@click.option(
+    "--flaky", type=_SHARE, default=0.0, metavar="SHARE", help="Of the attempts that meet an error."
+)
+@click.option("--down", type=_SHARE, default=0.0, metavar="SHARE", help="Of the sites that never answer.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="For all that is drawn.")
 @click.option("--draws", type=click.IntRange(min=1), default=100, show_default=True, help="With JOB.toml.")
 @click.option(
@@ -92,7 +96,7 @@ def simulate_command(
     half as much?
     """
     _refuse_idle_options(is_job=web.endswith(".toml"))
-    rate = None if bandwidth is None else parse_rate(bandwidth)
+    rate = None if bandwidth is None else read_option("--bandwidth", parse_rate, bandwidth)
     if web.endswith(".toml"):
         from headway.app.simulating import what_if_of_job
 
@@ -112,8 +116,8 @@ def simulate_command(
     from headway.sim.setup import Setup
     from headway.sim.trouble import Trouble
 
-    interval_s = parse_duration(interval)
-    entries = tuple(Entry.parse(days, hours, parse_rate(then)) for days, hours, then in timetable)
+    interval_s = read_option("--interval", parse_duration, interval)
+    entries = tuple(read_option("--timetable", _entry, words) for words in timetable)
     graph, servers = only_sites(*load_web(web, seed=seed), sites)
     names = list(strategies) or (usual_strategies(graph) if comparing else ["length"])
     setups = [
@@ -138,6 +142,11 @@ def simulate_command(
     return 0
 
 
+def _entry(words: tuple[str, str, str]) -> Entry:
+    days, hours, rate = words
+    return Entry.parse(days, hours, parse_rate(rate))
+
+
 def _refuse_idle_options(*, is_job: bool) -> None:
     """An option that would change nothing is a misunderstanding."""
     context = click.get_current_context()
@@ -154,12 +163,12 @@ def _show(results: list[SimResult], *, as_json: bool, as_list: bool) -> None:
         click.echo(msgspec.json.encode(results if as_list else results[0]))
         return
     console = stdout(is_literal=True)
-    _say(console, heading(results))
+    print_lines(console, heading(results))
     if as_list:
         console.print(strategy_table(results))
-        _say(console, legend(results), style="dim")
+        print_lines(console, legend(results), style="dim")
     else:
-        _say(console, *one_result(results[0]))
+        print_lines(console, *one_result(results[0]))
 
 
 def _show_what_if(told: WhatIf, *, as_json: bool) -> None:
@@ -167,15 +176,9 @@ def _show_what_if(told: WhatIf, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(told))
         return
     console = stdout(is_literal=True)
-    _say(console, *verdict(told))
+    print_lines(console, *verdict(told))
     console.print()
     console.print(site_table(told))
     console.print()
     console.print(policy_table(told))
-    _say(console, WHAT_IF_LEGEND, style="dim")
-
-
-def _say(console: Console, *lines: str, style: str | None = None) -> None:
-    for line in lines:
-        # On a screen lines break between words; a program reads whole ones.
-        console.print(line, style=style, soft_wrap=not console.is_terminal)
+    print_lines(console, WHAT_IF_LEGEND, style="dim")

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from headway.app.noticed import lines_of
 from headway.app.summary import SiteResult, Summary
+from headway.cli.frame import print_lines
 from headway.units import format_duration, format_rate, format_size
 
 _STYLES = {"met": "green", "missed": "bold red", "unreachable": "red", "open": "yellow"}
@@ -23,15 +24,11 @@ def print_summary(console: Console, summary: Summary) -> None:
         table.add_row(*_cells(site), style=_STYLES.get(site.verdict, ""))
     console.print(table)
     waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
-    console.print(
-        f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}; "
-        f"{summary.failed} failed{waiting}"
-    )
+    amount = f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}"
+    lines = [f"{amount}; {summary.failed} failed{waiting}"]
     if summary.errors:
-        console.print("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
-    for line in lines_of(summary.noticed):
-        console.print(line, soft_wrap=True)
-    console.print(_link_line(summary), soft_wrap=True)
+        lines.append("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
+    print_lines(console, *lines, *lines_of(summary.noticed), _link_line(summary))
     console.print(f"run folder: {summary.run}", soft_wrap=True)
 
 

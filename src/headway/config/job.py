@@ -286,7 +286,7 @@ class _Builder:
         if word == "optimal" and self._file.crawl.ranks_from is None:
             raise self._source.error(
                 ("crawl", "strategy"),
-                "'optimal' goes by the ranks of an earlier crawl: name its run folder as ranks_from",
+                "'optimal' goes by the ranks of an earlier crawl: name its folder (ranks_from, --ranks-from)",
             )
         return name
 

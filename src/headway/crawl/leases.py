@@ -26,7 +26,7 @@ class Leases:
     def lend(self, now: Instant, page: Page, attempt: int) -> Lease:
         self._last_number += 1
         until = Instant(now + self._length_s)
-        lease = Lease(self._last_number, page, attempt, now, until)
+        lease = Lease(self._last_number, page, attempt, until)
         self._open[lease.number] = lease
         heappush(self._by_end, (until, lease.number))
         return lease

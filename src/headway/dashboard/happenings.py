@@ -79,7 +79,7 @@ def _text(facts: dict[str, Any]) -> str:
             bound = facts.get("capacity_bytes_per_s")
             return f"the bound is {format_rate(bound)}" if bound is not None else "there is no bound"
         case "finish":
-            return "everything is done"
+            return "the crawl ended"
         case "order-pause":
             return "ordered: pause"
         case "order-resume":

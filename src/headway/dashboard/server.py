@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sys
 import threading
@@ -16,8 +17,6 @@ from headway.dashboard.application import build
 from headway.dashboard.safety import is_loopback
 from headway.dashboard.watching import Watching
 from headway.errors import HeadwayError
-
-USUAL_PORT = 8077
 
 
 class Served:
@@ -78,8 +77,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.listen(128)
     except OSError as problem:
         listening.close()
-        raise HeadwayError(
-            f"{host} port {port} cannot be listened on: {problem.strerror}; give another with --port, "
-            "0 for any that is free"
-        ) from None
+        other = "give another with --port, 0 for any that is free"
+        if problem.errno == errno.EADDRNOTAVAIL:
+            other = "give an address of this machine with --host"
+        raise HeadwayError(f"{host} port {port} cannot be listened on: {problem.strerror}; {other}") from None
     return listening

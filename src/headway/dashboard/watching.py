@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,6 +79,7 @@ class Watching:
         self._is_live = False
         self._sites: list[SiteLine] = []
         self._sums = _Sums()
+        self._mean_bytes_per_s = 0.0
         self._pages: dict[SiteQuestion, SitePage] = {}
         self._waiting: dict[int, int] = {}
         self._counted: list[ErrorCount] = []
@@ -135,6 +136,7 @@ class Watching:
         if is_live != self._is_live or not 0 <= now - self._sites_at < self._sites_every_s:
             self._read_sites(now, last, is_live=is_live)
         link = link_points(samples)
+        self._mean_bytes_per_s = mean_rate(samples)
         return Picture(self._run(now, last, link), link, self._sites)
 
     def _read_sites(self, now: float, last: SampleNow | None, *, is_live: bool) -> None:
@@ -195,7 +197,7 @@ class Watching:
             in_flight=last.in_flight or 0 if last is not None and is_live else 0,
             wire_bytes=sums.wire_bytes,
             rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
-            mean_bytes_per_s=_mean(link),
+            mean_bytes_per_s=self._mean_bytes_per_s,
             bound_bytes_per_s=bound.capacity_bytes_per_s if bound is not None else None,
             bound_is_set_by_hand=self._folder is not None and (self._folder / LIMIT_FILE).exists(),
             predicted_bytes_per_s=last.predicted_bytes_per_s if last is not None and is_live else None,
@@ -221,16 +223,28 @@ class Watching:
 def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
     """Rates between samples; where the counter went back, the crawl was taken up by a new process."""
     points = []
-    for before, after in pairwise(samples):
-        length_s = after.at - before.at
-        if after.wire_bytes < before.wire_bytes or length_s < _SHORTEST_S:
+    for before, after in _steps(samples):
+        if after.at - before.at < _SHORTEST_S:
             continue
         bound = after.capacity_bytes_per_s
-        rate = (after.wire_bytes - before.wire_bytes) / length_s
+        rate = (after.wire_bytes - before.wire_bytes) / (after.at - before.at)
         points.append(
             LinkPoint(after.at, rate, bound if math.isfinite(bound) else None, after.predicted_bytes_per_s)
         )
     return points
+
+
+def mean_rate(samples: Sequence[SampleNow]) -> float:
+    """By how long each step was, as in the report and in the summary."""
+    steps = list(_steps(samples))
+    carried = sum(after.wire_bytes - before.wire_bytes for before, after in steps)
+    return carried / sum(after.at - before.at for before, after in steps) if steps else 0.0
+
+
+def _steps(samples: Sequence[SampleNow]) -> Iterator[tuple[SampleNow, SampleNow]]:
+    for before, after in pairwise(samples):
+        if after.wire_bytes >= before.wire_bytes and after.at > before.at:
+            yield before, after
 
 
 def _sums(sites: Sequence[SiteLine]) -> _Sums:
@@ -244,10 +258,6 @@ def _sums(sites: Sequence[SiteLine]) -> _Sums:
         max((line.forecast_to_at for line in sites if line.forecast_to_at is not None), default=None),
         Deadlines(**{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}),
     )
-
-
-def _mean(link: Sequence[LinkPoint]) -> float:
-    return sum(point.rate_bytes_per_s for point in link) / len(link) if link else 0.0
 
 
 def _line(now: float, row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -> SiteLine:
@@ -265,7 +275,7 @@ def _line(now: float, row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -
         row.failed,
         waiting,
         row.wire_bytes,
-        rate_bytes_per_s,
+        0.0 if is_over else rate_bytes_per_s,
         row.share_bytes_per_s if ahead else None,
         row.deadline_at,
         row.forecast_from_at if ahead else None,

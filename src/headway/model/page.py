@@ -45,5 +45,4 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     number: int
     page: Page
     attempt: int
-    leased_at: Instant
     until: Instant

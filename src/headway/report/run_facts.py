@@ -141,7 +141,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     """Of some sites, those with the most data first."""
     missed: Sequence[Missed]
     marks: Sequence[Mark] = ()
-    bound_by_job: str = ""
 
     @property
     def done(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headway.errors import HeadwayError
+from headway.report.run_charts import data_unit, short, time_unit
 
 _BLUE, _ORANGE, _INK, _PALE = "#0072b2", "#d55e00", "#222222", "#9bc4e2"
 
@@ -47,8 +48,11 @@ def draw_run(link: Sequence[LinkSecond], sites: Sequence[SiteBar], path: Path) -
         layout="constrained",
     )
     try:
-        _draw_link(top, link)
-        _draw_sites(below, sites[:rows])
+        last_s = max([second.at_s for second in link] + [site.end_s for site in sites], default=0.0)
+        unit_s, unit = time_unit(last_s)
+        _draw_link(top, link, unit_s)
+        _draw_sites(below, sites[:rows], unit_s)
+        below.set_xlabel(f"{unit} since the start")
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as problem:
         raise HeadwayError(f"{path}: the figure cannot be written: {problem}") from None
@@ -56,44 +60,43 @@ def draw_run(link: Sequence[LinkSecond], sites: Sequence[SiteBar], path: Path) -
         plt.close(figure)
 
 
-def _draw_link(axes: Any, link: Sequence[LinkSecond]) -> None:
-    times = [second.at_s for second in link]
-    rates = [second.rate_bytes_per_s / 1000 for second in link]
+def _draw_link(axes: Any, link: Sequence[LinkSecond], unit_s: float) -> None:
+    times = [second.at_s / unit_s for second in link]
+    bounds = [second.bound_bytes_per_s for second in link]
+    finite = [bound for bound in bounds if bound != float("inf")]
+    rates = [second.rate_bytes_per_s for second in link]
+    most = max([*finite, *rates], default=1.0)
+    factor, prefix = data_unit(most)
+    rates, bounds, finite = ([each / factor for each in some] for some in (rates, bounds, finite))
     axes.fill_between(times, rates, step="pre", color=_PALE, linewidth=0)
     axes.step(times, rates, where="pre", color=_BLUE, linewidth=1.4)
-    bounds = [second.bound_bytes_per_s / 1000 for second in link]
-    finite = [bound for bound in bounds if bound != float("inf")]
     if finite:
         axes.step(times, bounds, where="pre", color=_INK, linewidth=1.2)
         axes.annotate(
             "the bound", (times[-1], finite[-1]), xytext=(-4, 4), ha="right", textcoords="offset points"
         )
-    axes.set_ylim(0, 1.18 * max([*finite, *rates], default=1.0))
-    axes.set_ylabel("KB/s, one-second samples")
+    axes.set_ylim(0, 1.18 * max(most / factor, 1e-9))
+    axes.set_ylabel(f"{prefix}B/s, one-second samples")
     _plain(axes)
 
 
-def _draw_sites(axes: Any, sites: Sequence[SiteBar]) -> None:
+def _draw_sites(axes: Any, sites: Sequence[SiteBar], unit_s: float) -> None:
     for row, site in enumerate(sites):
         colour = _ORANGE if site.is_late else _BLUE
-        axes.barh(row, site.end_s - site.start_s, left=site.start_s, height=0.62, color=colour)
+        length_s = site.end_s - site.start_s
+        axes.barh(row, length_s / unit_s, left=site.start_s / unit_s, height=0.62, color=colour)
         if site.deadline_s is not None:
-            axes.plot([site.deadline_s] * 2, [row - 0.42, row + 0.42], color=_INK, linewidth=2)
-    marked = [(row, site) for row, site in enumerate(sites) if site.deadline_s is not None]
+            axes.plot([site.deadline_s / unit_s] * 2, [row - 0.42, row + 0.42], color=_INK, linewidth=2)
+    marked = [(row, site.deadline_s) for row, site in enumerate(sites) if site.deadline_s is not None]
     if marked:
-        row, site = marked[0]
+        row, deadline_s = marked[0]
         axes.annotate(
-            "deadline", (site.deadline_s, row), xytext=(5, 0), va="center", textcoords="offset points"
+            "deadline", (deadline_s / unit_s, row), xytext=(5, 0), va="center", textcoords="offset points"
         )
-    axes.set_yticks(range(len(sites)), [site.name for site in sites])
+    axes.set_yticks(range(len(sites)), [short(site.name) for site in sites])
     axes.invert_yaxis()
-    axes.set_xlabel("seconds")
     axes.set_xlim(left=0)
     _plain(axes)
-
-
-def _label(axes: Any, text: str, at: tuple[Any, Any], beside: tuple[int, int], **aligned: str) -> None:
-    axes.annotate(text, at, xytext=beside, textcoords="offset points", **aligned)
 
 
 def _plain(axes: Any) -> None:

@@ -53,8 +53,8 @@ def _courses_size(facts: RunFacts) -> tuple[float, float]:
 def _forecast_caption(facts: RunFacts) -> str:
     count = len(charts.foreseen(facts.courses))
     return (
-        f"When {count} sites were foreseen to end, against when they did: the range closes in on zero as "
-        "more of a site is known."
+        f"When {count} sites were foreseen to end, against when they did: the range closes in on zero, "
+        "the true end, as more of a site is known."
     )
 
 
@@ -98,7 +98,10 @@ FIGURES = (
     Figure(
         "pages",
         "Pages over time",
-        lambda facts: "How many pages and bytes each length of time brought (cobweb1999, table 2).",
+        lambda facts: (
+            "How many pages and bytes each length of time brought, a page when it was complete (cobweb1999, "
+            "table 2)."
+        ),
         charts.draw_turns,
         lambda facts: bool(facts.turns),
         lambda _: (_WIDE, 2.7),

@@ -80,8 +80,9 @@ def verdict(facts: RunFacts) -> str:
         told += f" All {met:,} deadlines were met."
     else:
         open_ones = len(with_deadline) - met - missed
-        told += f" Of {len(with_deadline):,} deadlines {met:,} were met and {missed:,} missed"
-        told += f"; {open_ones:,} are still to come." if open_ones else "."
+        were = "was" if met == 1 else "were"
+        told += f" Of {len(with_deadline):,} deadlines {met:,} {were} met and {missed:,} missed"
+        told += f"; {open_ones:,} {'is' if open_ones == 1 else 'are'} still to come." if open_ones else "."
     sums = facts.link_sums
     if sums.use_of_bound is not None and sums.most_over_bound is not None:
         over = sums.most_over_bound

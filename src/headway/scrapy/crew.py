@@ -240,7 +240,7 @@ class Crew:
         run.ended_s = self.now_s()
         if not run.is_given_up:
             self._ledger.end(Instant(time.time()), Site(run.name))
-        self._tell(run.ended_s, f"{run.name}: done, {run.received_bytes} bytes")
+            self._tell(run.ended_s, f"{run.name}: done, {run.received_bytes} bytes")
         self._plan_again()
 
     async def _restart(self, run: SiteRun, code: int) -> None:

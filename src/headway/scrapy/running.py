@@ -22,6 +22,7 @@ from headway.model.page import Site
 from headway.policy.allocation.capacity import Timetable
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
+from headway.scrapy.beforehand import EVENTS, check_spiders, take_folder
 from headway.scrapy.course import AIM, Course
 from headway.scrapy.crew import Crew, SiteRun
 from headway.scrapy.ledger import Ledger
@@ -61,7 +62,11 @@ class RunResult(msgspec.Struct, frozen=True):
 
     @property
     def are_all_met(self) -> bool:
-        return all(site.is_met for site in self.sites)
+        return all(site.is_met for site in self.sites if site.deadline_s is not None)
+
+    @property
+    def given_up(self) -> list[str]:
+        return [site.site for site in self.sites if site.end_s is None]
 
 
 class _Clock:
@@ -86,7 +91,8 @@ class ScrapyRun:
 
     async def run(self, tell: Callable[[str], None]) -> RunResult:
         started_at = Instant(time.time())
-        self._folder.mkdir(parents=True, exist_ok=True)
+        check_spiders(self._job, Path.cwd())
+        take_folder(self._folder)
         tell("master: looking for sitemaps")
         fetcher = self._fetcher()
         try:
@@ -135,7 +141,7 @@ class ScrapyRun:
         neighbours = Neighbours(self._folder / NEIGHBOURS, crawlers=seats)
         ledger = Ledger(store, neighbours)
         ledger.begin(Instant(time.time()), [Site(run.name) for run in runs])
-        with (self._folder / "scrapy.jsonl").open("a", encoding="utf-8") as log:
+        with (self._folder / EVENTS).open("a", encoding="utf-8") as log:
 
             def note(now_s: float, text: str) -> None:
                 log.write(json.dumps({"at_s": round(now_s, 3), "event": text}) + "\n")

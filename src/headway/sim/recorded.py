@@ -66,7 +66,7 @@ class _Answer(NamedTuple):
 
 def _last_answers(path: Path) -> dict[tuple[Site, PageKey], _Answer]:
     """A page that was asked for again counts as it was the last time."""
-    database = path / DATABASE if path.is_dir() else path
+    database = path if path.is_file() else path / DATABASE
     connection = schema.open_for_reading(database)
     try:
         with clear_errors(database):

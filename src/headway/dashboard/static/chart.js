@@ -62,6 +62,10 @@ export class LinkChart {
     this.draw();
   }
 
+  hasPredicted() {
+    return this.points.some((point) => point.predicted_bytes_per_s !== null);
+  }
+
   draw() {
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width || !this.points.length) return;

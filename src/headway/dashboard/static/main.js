@@ -24,6 +24,7 @@ async function refresh() {
     run = now.run;
     showRun();
     chart.add(now.link, run.now, isLive());
+    byId("legend-predicted-item").hidden = !chart.hasPredicted();
     lastAt = now.link.at(-1)?.at ?? lastAt;
     table.show(now.sites, run);
     showPager(now.sites);
@@ -63,6 +64,8 @@ async function go() {
   }
 }
 
+// Longer than what the mean is taken over.
+const wasLong = () => (run.last_seen_at ?? run.started_at) - run.started_at > 600;
 const isLive = () => run.state === "running" || run.state === "paused";
 
 let told = "";
@@ -85,9 +88,8 @@ function showRun() {
   const lasted = (isLive() ? run.now : (run.last_seen_at ?? run.started_at)) - run.started_at;
   setText(byId("run-when"), `begun ${clock(run.started_at)}, ${isLive() ? `running for ${duration(lasted)}` : `lasted ${duration(lasted)}`}`);
   showTiles();
-  setText(byId("legend-measured"), rate(isLive() ? run.rate_bytes_per_s : run.mean_bytes_per_s));
-  byId("legend-predicted-item").hidden = run.predicted_bytes_per_s === null;
-  if (run.predicted_bytes_per_s !== null) setText(byId("legend-predicted"), rate(run.predicted_bytes_per_s));
+  setText(byId("legend-measured"), isLive() ? rate(run.rate_bytes_per_s) : `${rate(run.mean_bytes_per_s)} in the mean`);
+  setText(byId("legend-predicted"), run.predicted_bytes_per_s === null ? "" : rate(run.predicted_bytes_per_s));
   byId("legend-bound-item").hidden = run.bound_bytes_per_s === null;
   if (run.bound_bytes_per_s !== null) setText(byId("legend-bound"), rate(run.bound_bytes_per_s));
   setText(byId("pause"), run.state === "paused" ? "Resume" : "Pause");
@@ -103,7 +105,7 @@ function showTiles() {
   setText(byId("tile-rate"), rate(isLive() ? run.rate_bytes_per_s : run.mean_bytes_per_s));
   const byHand = run.bound_is_set_by_hand ? ", set by hand" : "";
   const used = bound ? `${percent(Math.min(9.99, (isLive() ? run.rate_bytes_per_s : run.mean_bytes_per_s) / bound))} of ${rate(bound)}${byHand}` : "no bound";
-  setText(byId("tile-rate-note"), isLive() ? used : `mean, ${used}`);
+  setText(byId("tile-rate-note"), isLive() ? used : `${wasLong() ? "mean of the last 10 min" : "mean"}, ${used}`);
   setText(byId("tile-pages"), count(run.done));
   setText(byId("tile-pages-note"), run.failed ? `${count(run.failed)} failed` : "none failed");
   setText(byId("tile-queue"), count(run.waiting));
@@ -113,10 +115,12 @@ function showTiles() {
   const { met, on_time: onTime, tight, at_risk: atRisk, late, missed } = run.deadlines;
   const all = met + onTime + tight + atRisk + late + missed;
   const bad = atRisk + late + missed;
-  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} in trouble` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
+  const trouble = bad === missed ? "missed" : "in trouble";
+  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} ${trouble}` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
   setText(byId("tile-deadlines"), figure);
   const parts = [[met, "met"], [onTime, "on time"], [tight, "tight"], [atRisk, "at risk"], [late, "late"], [missed, "missed"]];
-  setText(byId("tile-deadlines-note"), parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ") || "no site has one");
+  const cases = parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
+  setText(byId("tile-deadlines-note"), !all ? "no site has one" : met === all ? "none missed" : cases);
   setClass(byId("tile-deadlines-box"), bad ? "tile warn" : all ? "tile good" : "tile");
   if (isLive() && run.forecast_at !== null) {
     setText(byId("tile-forecast"), fromNow(Math.max(run.forecast_at, run.now), run.now));

@@ -33,7 +33,9 @@ function toneOfPill(line) {
 function due(line, now) {
   const parts = [];
   if (line.deadline_at !== null) {
-    parts.push(OVER.has(line.state) ? `due ${clock(line.deadline_at)}` : `due ${fromNow(line.deadline_at, now)}`);
+    // "open": nobody crawls, and the instant that is shown is not now.
+    const isNow = !OVER.has(line.state) && line.state !== "open";
+    parts.push(isNow ? `due ${fromNow(line.deadline_at, now)}` : `due ${clock(line.deadline_at)}`);
   }
   if (line.ended_at !== null) {
     const early = line.deadline_at === null ? null : line.deadline_at - line.ended_at;

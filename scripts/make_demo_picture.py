@@ -1,0 +1,28 @@
+"""`python scripts/make_demo_picture.py`: docs/images/demo.png, what `headway demo` does, in one picture.
+
+The sites have their names in it: their ports are others each time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from headway.app.picture import draw_picture
+from headway.cli.crawl import run_job
+from headway.cli.demo import demo_job
+from headway.cli.log import Log
+from headway.testing.demoweb import ServedProcess, design_web
+
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.png"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, ServedProcess(design_web(7, 1.0)) as served:
+        run = Path(folder) / "run"
+        run_job(demo_job(served, "4 Mbit/s"), run, Log(is_quiet=True), as_json=True, serve_at=None)
+        draw_picture(run, PICTURE, {origin: name for name, origin in served.sites.items()})
+
+
+if __name__ == "__main__":
+    main()
