@@ -28,18 +28,19 @@ async def paused_s(rhythm: Rhythm, pages_left: int, *, is_waiting: bool) -> floa
 
 def test_pages_last_as_long_as_they_settle_lately() -> None:
     rhythm = Rhythm()
-    assert rhythm.left_s(50) is None
-    for at in range(4):
-        rhythm.saved(at, [settled()] * 10, 100)
-    assert rhythm.left_s(50) == pytest.approx(5.0)
-    assert rhythm.left_s(0) == 0
+    assert rhythm.left_s(0.0, 50) is None
+    for tenth in range(4):
+        rhythm.saved(tenth / 10, [settled()] * 10, 100)
+    assert rhythm.left_s(0.4, 50) == pytest.approx(0.5)
+    assert rhythm.left_s(0.4, 0) == 0
+    assert rhythm.left_s(60.0, 50) is None
 
 
 def test_what_was_never_asked_for_is_no_page_that_settles() -> None:
     rhythm = Rhythm()
-    for at in range(4):
-        rhythm.saved(at, [settled(PageState.EXCLUDED)] * 10, 100)
-    assert rhythm.left_s(50) is None
+    for tenth in range(4):
+        rhythm.saved(tenth / 10, [settled(PageState.EXCLUDED)] * 10, 100)
+    assert rhythm.left_s(0.4, 50) is None
 
 
 async def test_who_waits_asks_soon_and_then_more_slowly() -> None:
@@ -47,10 +48,10 @@ async def test_who_waits_asks_soon_and_then_more_slowly() -> None:
     first = await paused_s(rhythm, 0, is_waiting=True)
     assert first < QUICK_BEAT_S
     for _ in range(30):
-        rhythm._pause_s(0, is_waiting=True)
-    assert rhythm._pause_s(0, is_waiting=True) == QUICK_BEAT_S
-    assert rhythm._pause_s(9, is_waiting=False) == BEAT_EVERY_S
-    assert rhythm._pause_s(0, is_waiting=True) == 0.01
+        rhythm._pause_s(1.0, 0, is_waiting=True)
+    assert rhythm._pause_s(1.0, 0, is_waiting=True) == QUICK_BEAT_S
+    assert rhythm._pause_s(1.0, 9, is_waiting=False) == BEAT_EVERY_S
+    assert rhythm._pause_s(1.0, 0, is_waiting=True) == 0.01
 
 
 async def test_news_and_the_end_of_the_pages_end_a_pause() -> None:

@@ -39,7 +39,7 @@ from headway.units import Instant, Seconds
 _LEASE_S = Seconds(3600.0)
 """A worker that dies is heard to: its pipes close. So a lease need not be short."""
 _SITES_AT_ONCE = 500
-_AWAITED_S = 1.0
+_AWAITED_S = 2.0
 
 
 class Books(Protocol):

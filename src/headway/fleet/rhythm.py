@@ -18,6 +18,8 @@ _BEATS_LEFT = 3
 """Who will be done before long says so in time."""
 _COMMITS_KEPT = 10
 _COMMITS_NEEDED = 3
+_LATELY_S = 2.0
+"""Who commits more seldom than that waits for sites rather than for a processor: nobody can tell how long."""
 _ASKED_FOR = frozenset({PageState.DONE, PageState.FAILED, PageState.WAITING})
 
 
@@ -38,25 +40,27 @@ class Rhythm:
         if self._has_pages and not pages_left:
             self.beat_now()
 
-    def left_s(self, pages_left: int) -> float | None:
+    def left_s(self, now: float, pages_left: int) -> float | None:
         """None while nothing can be said."""
-        if len(self._commits) < _COMMITS_NEEDED:
+        lately = [commit for commit in self._commits if commit[0] > now - _LATELY_S]
+        if len(lately) < _COMMITS_NEEDED:
             return None
-        passed_s = self._commits[-1][0] - self._commits[0][0]
-        settled = sum(count for _, count in self._commits) - self._commits[0][1]
+        passed_s = lately[-1][0] - lately[0][0]
+        settled = sum(count for _, count in lately) - lately[0][1]
         return pages_left * passed_s / settled if settled else None
 
     async def pause(self, asked_at: float, pages_left: int, *, is_waiting: bool) -> None:
         self._has_pages = pages_left > 0
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(asked_at + self._pause_s(pages_left, is_waiting=is_waiting)):
+            pause_s = self._pause_s(asked_at, pages_left, is_waiting=is_waiting)
+            async with asyncio.timeout_at(asked_at + pause_s):
                 await self._is_due.wait()
         self._is_due.clear()
 
-    def _pause_s(self, pages_left: int, *, is_waiting: bool) -> float:
+    def _pause_s(self, now: float, pages_left: int, *, is_waiting: bool) -> float:
         if is_waiting:
             pause_s, self._quick_s = self._quick_s, min(QUICK_BEAT_S, _GROWTH * self._quick_s)
             return pause_s
         self._quick_s = self._quickest_s
-        left_s = self.left_s(pages_left)
+        left_s = self.left_s(now, pages_left)
         return BEAT_EVERY_S if left_s is None else min(BEAT_EVERY_S, max(QUICK_BEAT_S, left_s / _BEATS_LEFT))

@@ -277,7 +277,7 @@ class Session:
             crawl.in_flight,
             *self._at_second,
             self._allowance.share_number,
-            self._rhythm.left_s(self._pages_left),
+            self._rhythm.left_s(self._loop.time(), self._pages_left),
         )
 
     def _hear(self, asked_at: float, news: News) -> None:
