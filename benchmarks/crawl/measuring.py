@@ -44,7 +44,7 @@ def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int
         pin = [] if crawler.has_all_cores else ["taskset", "-c", str(core)]
         command = [*pin, *crawler.command(Path(name), urls)]
         began, served_before_s = time.monotonic(), server.cpu_s()
-        process = subprocess.Popen(command, cwd=name, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen(command, cwd=name, env=_as_usual(), stdout=subprocess.DEVNULL, stderr=said)
         exit_code, usage = _wait(process.pid, began + at_most_s)
         process.returncode = exit_code
         whole_s, server_cpu_s = time.monotonic() - began, server.cpu_s() - served_before_s
@@ -62,6 +62,11 @@ def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, core: int
     peak_bytes = usage.ru_maxrss * 1024
     urls_served = frozenset(each.url for each in pages)
     return Run(urls_served, len(requests), crawling_s, whole_s, cpu_s, peak_bytes, server_cpu_s, problem)
+
+
+def _as_usual() -> dict[str, str]:
+    """Where Python may not keep what it has compiled, each start would count for its sources anew."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _wait(pid: int, until: float) -> tuple[int, resource.struct_rusage]:
