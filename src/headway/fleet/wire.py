@@ -76,7 +76,7 @@ class Consignment(msgspec.Struct, frozen=True):
     def unpack(self) -> Parcel:
         first: list[Saving] = [*self.tasks, *self.found]
         settled: list[Saving] = [
-            saving if links is None else replace(saving, links=PackedLinks(links))
+            saving if links is None else replace(saving, links=PackedLinks.of(links))
             for saving, links in zip(self.settled, self.links, strict=True)
         ]
         for place, saving in reversed(list(zip(self.again_after, self.again, strict=True))):

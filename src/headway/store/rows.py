@@ -105,12 +105,12 @@ def page_row(
     )
 
 
-def links_blob(links: Sequence[Page] | PackedLinks) -> bytes | None:
+def links_blob(links: Sequence[Page]) -> bytes | None:
     """Written once with the page: a count at each page linked to would be some twenty updates instead."""
+    if isinstance(links, PackedLinks):
+        return links.blob
     if not links:
         return None
-    if isinstance(links, PackedLinks):
-        return bytes(links)
     return struct.pack(f"<{len(links)}q", *[link.key for link in links])
 
 
