@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,15 @@ def headway_twice(folder: Path, urls: Sequence[str]) -> list[str]:
     return [*headway(folder, urls), "--processes", "2"]
 
 
+def headway_apart(folder: Path, urls: Sequence[str]) -> list[str]:
+    """Two crawls that know nothing of each other, each of half the sites: all that two cores give."""
+    halves = []
+    for number in (0, 1):
+        (folder / str(number)).mkdir()
+        halves.append(shlex.join(headway(folder / str(number), urls[number::2])))
+    return ["sh", "-c", f"{halves[0]} & {halves[1]} & wait"]
+
+
 def wget2(folder: Path, urls: Sequence[str]) -> list[str]:
     quietly = ["--no-config", "-q", "--no-http2", "--robots=on", f"--ignore-tags={_NOT_PAGES}"]
     return ["wget2", "-r", "-l", "inf", *quietly, "-P", str(folder), *urls]
@@ -69,6 +79,9 @@ def all_crawlers() -> dict[str, Callable[[], Crawler]]:
         "headway-exact": lambda: Crawler("headway, digests only", headway_exact, _headway_version(), "WARC"),
         "headway-2": lambda: Crawler(
             "headway --processes 2", headway_twice, _headway_version(), "WARC", has_all_cores=True
+        ),
+        "headway-apart": lambda: Crawler(
+            "headway, two crawls apart", headway_apart, _headway_version(), "WARC", has_all_cores=True
         ),
         "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"], "scrapy_stock_peer"),
         "scrapy-tuned": lambda: _python_peer("scrapy", "Scrapy, tuned by hand", ["scrapy==2.19.0", "uvloop"]),

@@ -21,7 +21,8 @@ class Family:
     def __init__(
         self, reason: str, subject: str, tolerance: int, fingerprint: int, *, drifts: bool = False
     ) -> None:
-        """`drifts`: a page need only be like the ones before it, not like the first."""
+        """`drifts`: a page need only be like the ones before it; else like one of the first few, since the
+        very first may be an odd one."""
         self.reason = reason
         self.subject = subject
         """The shape of their addresses, or their common fingerprint."""
@@ -43,6 +44,11 @@ class Family:
     def is_barren(self) -> bool:
         return self.credit <= 0
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether it is known by more than its first page."""
+        return len(self._likenesses) > 1
+
     def is_like(self, fingerprint: int) -> bool:
         return near(fingerprint, self._likenesses, self._tolerance) is not None
 
@@ -50,6 +56,8 @@ class Family:
         """One of its offspring has come, and has this fingerprint."""
         if self.is_like(fingerprint):
             self.credit -= 1
+            if not self._drifts and len(self._likenesses) < _MOST_LIKENESSES:
+                self._likenesses.append(fingerprint)
         else:
             self.credit = min(CREDIT, self.credit + NEW_PAGE)
         if self._drifts:

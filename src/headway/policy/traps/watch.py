@@ -13,7 +13,7 @@ from typing import TypeVar
 from headway.model.command import Command, SaveNotice, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
-from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, Mirrors, keep_last, near
+from headway.policy.duplicates import EVERY_BIT, Mirrors, keep_last, near
 from headway.policy.traps import addresses
 from headway.policy.traps.family import Family
 from headway.policy.traps.lesson import Lesson, Mirroring
@@ -32,6 +32,9 @@ MIRROR = "mirror"
 
 SHAPE_BITS = 8
 """Pages whose addresses differ in numbers only are alike if three words in four are the same."""
+SAME_BITS = 6
+"""Pages that are not found, each with its own suggestions, differ in a word of ten: in three bits on average,
+but often in more."""
 YEARS_AHEAD = 10
 """A calendar that leads to itself may go on so far into the future."""
 
@@ -70,7 +73,7 @@ class TrapWatch:
                 self._mirrors.mirrors[notice.site] = Site(notice.subject)
             elif notice.what == SAME_PAGE:
                 fingerprint = int(notice.subject, 16)
-                family = Family.barren(notice.what, notice.subject, NEAR_BITS, fingerprint)
+                family = Family.barren(notice.what, notice.subject, SAME_BITS, fingerprint)
                 self._site(notice.site).by_content[fingerprint] = family
             else:
                 family = Family.barren(notice.what, notice.subject, SHAPE_BITS)
@@ -176,11 +179,11 @@ class TrapWatch:
                 by_shape = Family(reason, shape, SHAPE_BITS, fingerprint, drifts=True)
             _put(watch.by_shape, shape, by_shape)
         alike = watch.by_content
-        centre = fingerprint if fingerprint in alike else near(fingerprint, alike)
+        centre = fingerprint if fingerprint in alike else _centre_of(fingerprint, alike)
         by_content = alike.get(centre) if centre is not None else None
         if by_content is None or centre is None:
             centre = fingerprint
-            by_content = Family(SAME_PAGE, f"{fingerprint:x}", NEAR_BITS, fingerprint)
+            by_content = Family(SAME_PAGE, f"{fingerprint:x}", SAME_BITS, fingerprint)
         by_content.pages += 1
         _put(alike, centre, by_content)
         return Lesson(site, shape, by_shape, by_content)
@@ -195,6 +198,17 @@ class TrapWatch:
         mirror = self._mirrors.learn(site, path, fingerprint)
         if mirror is not None:
             self._news.append(SaveNotice(mirror, now, MIRROR, self._mirrors.mirrors[mirror]))
+
+
+def _centre_of(fingerprint: int, families: dict[int, Family]) -> int | None:
+    """The first page of the family that a page belongs to. A family that has grown is known by a few of its
+    pages: those far from its first would else be families of their own, each to be given up anew."""
+    centre = near(fingerprint, families, SAME_BITS)
+    if centre is None:
+        for first, family in families.items():
+            if family.has_grown and family.is_like(fingerprint):
+                return first
+    return centre
 
 
 def _put(families: dict[K, Family], name: K, family: Family) -> None:
