@@ -204,6 +204,8 @@ class ProcessRun:
             self._sample(now)
             if loop.time() >= next_second_at:
                 next_second_at += 1.0
+                # For those who look on, also where no page settles: who has paused the crawl wants to see it.
+                self.folder.store.commit((), {})
                 if on_second is not None:
                     on_second()
             await asyncio.sleep(_ROUND_EVERY_S)
