@@ -19,7 +19,7 @@ from headway.model.command import SaveSettled, Saving
 from headway.model.page import Page
 from headway.model.snapshot import Snapshot
 from headway.store.appendlog import AppendLog
-from headway.store.batch import Notes
+from headway.store.capture import Notes
 from headway.store.cdxj import write_index
 from headway.store.cutback import cut_back
 from headway.store.failures import clear_errors
