@@ -22,8 +22,7 @@ class Changes:
     def add_page(
         self, page_id: int, site_id: int, saving: SaveSettled, file_id: int | None, notes: Notes
     ) -> None:
-        capture = saving.capture
-        note = None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
+        note = rows.note_of(saving, notes)
         self.pages.append(rows.page_row(page_id, site_id, saving, file_id, note))
         self.seen.append((None, page_id, site_id, saving.page.key))
         if rows.is_original(saving, note):
