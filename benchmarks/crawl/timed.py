@@ -14,14 +14,17 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import headway.app.crawling
 import headway.fetch.http
 import headway.live.collector
 import headway.live.driver
 import headway.store.runfolder
 from headway.cli import main
+from headway.store.warc import WarcArchive
 
 FETCH = "fetch: connection, pacer, HTTP"
 PARSE = "parse: links, URLs, digest, likeness"
@@ -82,6 +85,18 @@ class Stopwatch:
         setattr(owner, name, timed)
 
 
+class TimedArchive:
+    """In the place of the archive, whose methods are compiled and cannot be replaced."""
+
+    def __init__(self, watch: Stopwatch, *args: Any, **named: Any) -> None:
+        self._archive = WarcArchive(*args, **named)
+        self.write = self._archive.write
+        watch.around(self, "write", ARCHIVE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+
 def install(watch: Stopwatch) -> None:
     transport = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]  # noqa: SLF001
     driver, collector = headway.live.driver.LiveDriver, headway.live.collector.WebCollector
@@ -90,10 +105,11 @@ def install(watch: Stopwatch) -> None:
     watch.around(transport, "write", FETCH)
     watch.around_coroutine(headway.fetch.http.HttpFetcher, "fetch", FETCH)
     watch.around(headway.live.collector, "parse", PARSE)
-    watch.around(collector, "_keep", ARCHIVE)
     watch.around(driver, "_take_in", FRONTIER)
-    watch.around(driver, "_obey", BOOKKEEPING)
     watch.around(driver, "_commit", STORE)
+    watch.around(collector, "start", BOOKKEEPING)
+    watch.around(headway.app.crawling._Journal, "decide", STORE)  # noqa: SLF001
+    headway.store.runfolder.WarcArchive = partial(TimedArchive, watch)  # type: ignore[attr-defined]
 
 
 def _with_the_rest(watch: Stopwatch) -> dict[str, float]:

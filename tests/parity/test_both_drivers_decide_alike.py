@@ -7,9 +7,9 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.live.driver import LiveDriver
+from headway.model.decision import Decision
 from headway.model.event import Event, Seeded
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.errors import StoreError
-from headway.live.driver import Fail, LiveDriver, Settle
+from headway.live.driver import LiveDriver
+from headway.live.orders import Fail, Settle
 from headway.model.command import (
     FetchPage,
     FetchRobots,
@@ -22,6 +22,7 @@ from headway.model.command import (
     SetCapacity,
     SetRates,
 )
+from headway.model.decision import Decision
 from headway.model.event import PageSettled, Seeded
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site

@@ -92,6 +92,15 @@ def test_nobody_waits_for_a_crawler_that_is_gone(tmp_path: Path) -> None:
     assert other.fits(0.1, 0.2, 5_000.0)
 
 
+def test_what_came_for_one_that_is_gone_is_still_part_of_the_second(tmp_path: Path) -> None:
+    master, (one, other) = crew(tmp_path, 2)
+    one.book(0.0, 0.1, 95_000.0)
+    one.saw(0.1, 95_000.0, 0.0)
+    master.forget(0)
+    assert not other.fits(0.3, 0.3, 9_900.0)
+    assert other.fits(1.2, 1.2, 9_900.0)
+
+
 def test_a_lower_bound_of_the_link_holds_at_once_for_all(tmp_path: Path) -> None:
     master, (one, other) = crew(tmp_path, 2)
     one.book(0.0, 0.0, 30_000.0)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError, JobError
 from headway.model.command import (
@@ -22,6 +21,7 @@ from headway.model.command import (
     SetCapacity,
     SetRates,
 )
+from headway.model.decision import Decision
 from headway.model.event import Seeded
 from headway.model.page import Site
 from headway.model.task import Task

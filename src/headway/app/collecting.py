@@ -20,7 +20,6 @@ from headway.app.ordering import waiting_order
 from headway.app.view import View, view_of
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
-from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError, StoreError
 from headway.fetch.http import HttpFetcher
 from headway.fleet import statements as sql
@@ -32,6 +31,7 @@ from headway.fleet.postgres import LEASE_S, PostgresCoordinator
 from headway.fleet.session import End, Session
 from headway.fleet.upload import Uploader
 from headway.model.command import SaveFound, SaveTasks
+from headway.model.decision import Decision
 from headway.policy.allocation.allocator import Allocator
 from headway.policy.allocation.problem import Objective
 from headway.store.postgres.address import Address, is_passing

@@ -21,12 +21,12 @@ from headway.app.ordering import waiting_order
 from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
 from headway.config.job import Job
-from headway.crawl.decisions import Decision
 from headway.errors import HeadwayError
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
+from headway.model.decision import Decision
 from headway.model.event import CapacityChanged, DelaySensed, Event, Ordered, Restored, Seeded
 from headway.model.order import AddSite
 from headway.model.outcome import Kind

@@ -12,7 +12,7 @@ from typing import IO
 
 import msgspec
 
-from headway.crawl.decisions import Decision
+from headway.model.decision import Decision
 from headway.report.run_facts import Mark
 from headway.store.runfolder import DECISIONS
 from headway.units import format_rate

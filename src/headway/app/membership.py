@@ -12,7 +12,6 @@ from headway.app.building import (
     build_revisit,
 )
 from headway.config.job import Job
-from headway.crawl.decisions import Decision
 from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import rules_from_text
 from headway.fleet.clock import SharedClock
@@ -21,6 +20,7 @@ from headway.fleet.folder import CollectorFolder, WorkerFolder
 from headway.fleet.lookups import Lookups
 from headway.fleet.rhythm import QUICK_BEAT_S
 from headway.fleet.session import Session
+from headway.model.decision import Decision
 from headway.model.page import Site
 from headway.policy.revisit import AdaptiveRevisit
 

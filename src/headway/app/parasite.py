@@ -15,14 +15,15 @@ from msgspec import structs
 from headway.app.clock import WallClock
 from headway.config.job import Job
 from headway.crawl.bound import LinkBound
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.fetch.http import HttpFetcher
 from headway.fetch.settings import Timeouts
 from headway.live.collector import WebCollector
-from headway.live.driver import Fail, LiveDriver, Settle
+from headway.live.driver import LiveDriver
+from headway.live.orders import Fail, Settle
 from headway.model.command import FetchPage, FetchRobots, SaveSettled, Saving, SetCapacity, SetRates
 from headway.model.copy import Copy
+from headway.model.decision import Decision
 from headway.model.event import Again, Delivered, Found, PageSettled, RobotsSettled, Seeded
 from headway.model.outcome import SUCCESS, Kind, Outcome
 from headway.model.page import Page, PageKey

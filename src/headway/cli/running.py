@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from headway.cli.log import Log
-from headway.crawl.decisions import Decision
+from headway.model.decision import Decision
 from headway.units import format_duration, format_rate
 
 

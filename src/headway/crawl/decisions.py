@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from headway.model.command import (
     Command,
     FetchPage,
@@ -22,28 +20,12 @@ from headway.model.command import (
     SetRates,
     WakeAt,
 )
+from headway.model.decision import Decision
 from headway.model.order import AddSite, Order, SetDeadline, StopSite
 from headway.model.page import is_again, tries_before
 from headway.units import Instant
 
 _SILENT = frozenset({SaveFound, SaveSite, WakeAt})
-
-
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    at: Instant
-    decision: str
-    site: str = ""
-    url: str = ""
-    depth: int = 0
-    attempt: int = 0
-    reason: str = ""
-    until: Instant | None = None
-    """Of a retry: not before; of a foresight: when the site will end."""
-    deadline_at: Instant | None = None
-    needed_bytes_per_s: float | None = None
-    rates_bytes_per_s: dict[str, float] | None = None
-    capacity_bytes_per_s: float | None = None
-    """None in the line of a set-capacity: no bound."""
 
 
 def decision_of(now: Instant, command: Command) -> Decision | None:

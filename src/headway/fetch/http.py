@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from headway.fetch.attempt import Attempt, failure, response_of
 from headway.fetch.connection import Connection
 from headway.fetch.decode import Decoded, decode
 from headway.fetch.dial import Dialer, DialError
@@ -14,7 +15,7 @@ from headway.fetch.exchange import exchange
 from headway.fetch.head import HeadError, RequestHeads
 from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
-from headway.fetch.proxy import parse_proxy, without_login
+from headway.fetch.proxy import parse_proxy
 from headway.fetch.reader import ResponseReader
 from headway.fetch.resolve import Lookup, Resolver
 from headway.fetch.settings import Limits, Timeouts
@@ -22,7 +23,7 @@ from headway.fetch.target import Target, TargetError, Targets
 from headway.model.outcome import Kind
 from headway.model.page import Site
 from headway.ports import Clock, Request, Response
-from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
+from headway.units import UNBOUNDED, BytesPerSecond
 
 _CLOSED = "the fetcher was closed"
 _STALE_AFTER_S = 0.5
@@ -118,13 +119,13 @@ class HttpFetcher:
         await self._openings.until_closed()
 
     async def fetch(self, request: Request) -> Response:
-        attempt = _Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
+        attempt = Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
         site = request.site
         try:
             target = self._targets.of(request.url, site)
             attempt.head = self._request_head(request, target)
         except (TargetError, HeadError) as error:
-            return _failure(attempt, Kind.PROTOCOL, str(error))
+            return failure(attempt, Kind.PROTOCOL, str(error))
         # The caller promises one request to a site at a time; a slip must still not mean two connections.
         while site in self._busy:
             await self._turn(site)
@@ -146,12 +147,12 @@ class HttpFetcher:
             if not turn.done():
                 turn.set_result(None)
 
-    async def _fetch(self, attempt: _Attempt, target: Target) -> Response:
+    async def _fetch(self, attempt: Attempt, target: Target) -> Response:
         request = attempt.request
         connection = self._take_idle(request.site, target)
         while True:
             if self._openings.is_closing:
-                return _failure(attempt, Kind.CANCELLED, _CLOSED)
+                return failure(attempt, Kind.CANCELLED, _CLOSED)
             used_before = connection is not None
             may_be_stale = connection is not None and connection.idle_s() >= _STALE_AFTER_S
             if connection is None:
@@ -160,7 +161,7 @@ class HttpFetcher:
                         partial(self._dialer.dial, target.origin, request.site), self._take_all_idle
                     )
                 except DialError as error:
-                    return _failure(attempt, error.kind, error.detail, error.peer)
+                    return failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
             sent = await exchange(connection, attempt.head, reader, attempt.started_at)
             if connection.waited_s:
@@ -173,12 +174,12 @@ class HttpFetcher:
                 connection = None
                 continue
             self._keep(request, connection)
-            attempt.done()
+            attempt.done(asyncio.get_running_loop().time())
             payload = reader.payload()
             decoded = None
             if payload and reader.reply is not None and reader.reply.content_encoding:
                 decoded = await self._decode(payload, reader.reply.content_encoding)
-            return _response(attempt, reader, connection, payload, decoded)
+            return response_of(attempt, reader, connection, payload, decoded)
 
     def _request_head(self, request: Request, target: Target) -> bytes:
         proxy = self._dialer.proxy_for(target.origin)
@@ -215,77 +216,3 @@ class HttpFetcher:
             return decode(payload, encoding, self._limits)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, decode, payload, encoding, self._limits)
-
-
-class _Attempt:
-    """One fetch on its way."""
-
-    __slots__ = ("duration_s", "head", "request", "requested_at", "started_at", "wire_bytes")
-
-    def __init__(self, request: Request, requested_at: Instant, started_at: float) -> None:
-        self.request = request
-        self.requested_at = requested_at
-        self.started_at = started_at
-        self.head = b""
-        self.wire_bytes = 0
-        self.duration_s = Seconds(0.0)
-
-    def waited(self, seconds: float) -> None:
-        """Time spent before the request was sent, for our own sake, is not part of it."""
-        self.requested_at = Instant(self.requested_at + seconds)
-        self.started_at += seconds
-
-    def done(self) -> None:
-        self.duration_s = Seconds(asyncio.get_running_loop().time() - self.started_at)
-
-
-def _response(
-    attempt: _Attempt,
-    reader: ResponseReader,
-    connection: Connection,
-    payload: bytes,
-    decoded: Decoded | None,
-) -> Response:
-    kind, detail, body = reader.kind, reader.detail, payload
-    status = 0
-    headers: tuple[tuple[str, str], ...] = ()
-    if (reply := reader.reply) is not None:
-        status, headers = reply.status, reply.headers
-    if decoded is not None:
-        body = decoded.body
-        if decoded.bomb and kind is Kind.FETCHED:
-            kind = Kind.BOMB
-        if decoded.detail:
-            detail = f"{detail}; {decoded.detail}" if detail else decoded.detail
-    return Response(
-        kind=kind,
-        url=attempt.request.url,
-        requested_at=attempt.requested_at,
-        duration_s=attempt.duration_s,
-        status=status,
-        headers=headers,
-        request_head=without_login(attempt.head),
-        head=reader.head,
-        payload=payload,
-        body=body,
-        truncated=reader.truncated,
-        wire_bytes=attempt.wire_bytes,
-        waited_s=Seconds(connection.waited_s),
-        held_s=Seconds(connection.held_s),
-        peer=connection.peer,
-        keep_alive=connection.reusable,
-        detail=detail,
-    )
-
-
-def _failure(attempt: _Attempt, kind: Kind, detail: str, peer: str = "") -> Response:
-    attempt.done()
-    return Response(
-        kind=kind,
-        url=attempt.request.url,
-        requested_at=attempt.requested_at,
-        duration_s=attempt.duration_s,
-        request_head=without_login(attempt.head),
-        peer=peer,
-        detail=detail,
-    )

@@ -26,8 +26,6 @@ ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
 """RFC 9309 2.4. Cache-Control is not heeded: the files that state a short age are the rarely changed ones
 behind caches, and every site would pay for them with more requests."""
 
-MAX_REDIRECTS = 5
-
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),

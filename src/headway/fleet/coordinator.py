@@ -20,7 +20,7 @@ from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.policy.allocation.demand import SiteDemand
 from headway.ports import Original
-from headway.store.batch import Notes
+from headway.store.capture import Notes
 from headway.units import BytesPerSecond, Instant, Seconds
 
 

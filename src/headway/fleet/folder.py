@@ -16,19 +16,19 @@ from typing import Protocol
 
 import msgspec
 
-from headway.crawl.decisions import Decision
 from headway.errors import StoreError
 from headway.fleet.coordinator import Lines, Parcel
 from headway.fleet.upload import without_sent
 from headway.model.command import SaveSettled, Saving
+from headway.model.decision import Decision
 from headway.ports import Original
 from headway.store import rows
 from headway.store.appendlog import AppendLog
-from headway.store.batch import Notes
 from headway.store.capture import CaptureNote
 from headway.store.cutback import cut_back
 from headway.store.failures import clear_errors
-from headway.store.lines import log_line, page_line
+from headway.store.lines import append_lines, log_line, page_line
+from headway.store.rows import note_of
 from headway.store.runfolder import DECISIONS, LOG, PAGES
 from headway.store.warc import ARCHIVE_FOLDER, WarcArchive
 from headway.units import Instant
@@ -175,8 +175,9 @@ class CollectorFolder:
     def pack(self, batch: Sequence[Saving]) -> Parcel:
         settled = [saving for saving in batch if isinstance(saving, SaveSettled)]
         notes = self.archive.notes_of([saving.capture for saving in settled if saving.capture is not None])
+        append_lines(settled, notes, self.pages, self.log)
         for saving in settled:
-            self._append_lines(saving, notes)
+            self.contents.note(saving, note_of(saving, notes))
         lengths = {log.name: log.flush() for log in (self.pages, self.log, self.decisions)}
         parcel = Parcel(tuple(batch), {**self.archive.flush(), **lengths}, notes)
         self.archive.forget_notes(notes)
@@ -189,21 +190,6 @@ class CollectorFolder:
         if self._open is not None:
             opened, self._open = self._open, None
             opened.close()
-
-    def _append_lines(self, settled: SaveSettled, notes: Notes) -> None:
-        note = note_of(settled, notes)
-        page = page_line(settled, note)
-        if page is not None:
-            self.pages.append(page)
-        line = log_line(settled, note)
-        if line is not None:
-            self.log.append_text(line)
-        self.contents.note(settled, note)
-
-
-def note_of(settled: SaveSettled, notes: Notes) -> CaptureNote | None:
-    capture = settled.capture
-    return None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
 
 
 def _joined(lines: list[bytes]) -> bytes:

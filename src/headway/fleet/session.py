@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
 from headway.errors import StoreError
 from headway.fleet.allowance import Allowance
@@ -27,8 +26,10 @@ from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
 from headway.fleet.rhythm import QUICK_BEAT_S, Rhythm
 from headway.fleet.takeover import sites_taken, visits_told
-from headway.live.driver import Collector, LiveDriver
+from headway.live.driver import LiveDriver
+from headway.live.orders import Collector
 from headway.model.command import LoadPages, Saving
+from headway.model.decision import Decision
 from headway.model.event import (
     CapacityChanged,
     CollectorsCounted,

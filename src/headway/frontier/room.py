@@ -1,10 +1,10 @@
 """The waiting room of one site: its pages in order, and the pages that must not be tried again yet.
 
 States of a known page, and what may follow:
-    WAITING -> LEASED (its turn has come) | FAILED or EXCLUDED (its site is given up, denied, or full)
-    LEASED  -> DONE | WAITING (to be tried again) | FAILED | EXCLUDED
+    WAITING -> leased (its turn has come) | FAILED or EXCLUDED (its site is given up, denied, or full)
+    leased  -> DONE | WAITING (to be tried again) | FAILED | EXCLUDED
     DONE, FAILED, EXCLUDED are final.
-Only WAITING pages are in a room; the machine holds the leased ones.
+Only WAITING pages are in a room; the machine holds the leased ones, which count as WAITING in the store.
 """
 
 from __future__ import annotations

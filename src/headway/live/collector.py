@@ -9,22 +9,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from msgspec import structs
 
 from headway.fetch.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
 from headway.live.aside import Aside
 from headway.live.classify import outcome_of
-from headway.live.driver import Fail, Settle
-from headway.live.recrawl import beside_copy, conditions, sighting_of
+from headway.live.keeping import Keeper
+from headway.live.orders import Fail, Settle
+from headway.live.recrawl import conditions
 from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
 from headway.model.copy import Copy
-from headway.model.event import Again, Found, PageSettled, RobotsSettled
+from headway.model.event import Again, Found, RobotsSettled
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Lease, Page, is_again
 from headway.model.robots import RobotsRules
 from headway.parse.document import REDIRECT_STATUSES, parse
 from headway.parse.extract import Extractor, Item
-from headway.parse.listing import LIST_TYPES, types_to_read
+from headway.parse.listing import types_to_read
 from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.url import page_of
 from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
@@ -33,14 +33,10 @@ from headway.units import Instant
 # Above these sizes a hostile page, or the rules of a hostile site, could hold up everybody for a second.
 _PARSED_IN_PLACE_BYTES = 64 * 1024
 _RULES_READ_IN_PLACE_BYTES = 16 * 1024
-_ARCHIVED = frozenset(
-    {Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED, Kind.REDIRECT, Kind.MISSING, Kind.REFUSED}
-)
 _TAKEN_AT_ONCE = 2000
 """Of the pages on a long list. Taking in fifty thousand in one go would hold up everybody for a second."""
 
 _MOST_SITEMAPS = 1000
-_NOT_MODIFIED = 304
 LookUp = Callable[[Sequence[Page], str], Awaitable[None]]
 """Of pages, or of a digest."""
 _KEPT = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED})
@@ -82,8 +78,6 @@ class WebCollector:
         before a page is kept and handed to `on_page`; `find_copy` says what there is of one fetched again.
         `recrawls`: what a list says has changed is fetched again, where there is a `find_copy`."""
         self._fetcher = fetcher
-        self._archive = archive
-        self._find_digest = find_digest
         self._clock = clock
         self._user_agent = user_agent
         self._accept_types = accept_types
@@ -94,8 +88,8 @@ class WebCollector:
         self._extractor = extractor
         self._look_up = look_up
         self._recrawls = recrawls and find_copy is not None
+        self._keeper = Keeper(archive, find_digest, clock, accept_types if self._reads_lists else None)
         self._aside = Aside()
-        self._uncommitted: dict[str, Original] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
@@ -109,7 +103,7 @@ class WebCollector:
 
     def committed(self) -> None:
         """What was archived until now can be found in the store."""
-        self._uncommitted.clear()
+        self._keeper.committed()
 
     async def aclose(self) -> None:
         tasks = list(self._tasks)
@@ -151,28 +145,17 @@ class WebCollector:
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         items = await self._extract(response, page) if self._extractor and parsed is not None else ()
-        is_same = copy is not None and response.status == _NOT_MODIFIED
-        digest = copy.digest if copy is not None and is_same else parsed.digest if parsed is not None else ""
-        if self._look_up is not None and digest and self._original(digest) is None:
+        if self._look_up is not None and (digest := self._keeper.unknown_digest(response, parsed, copy)):
             await self._look_up((), digest)
         if self._make_room is not None:
             await self._make_room()
         if parsed is not None and parsed.is_list:
             await self._take_in_list(parsed, settle)
         # From here to `settle` without a pause: what is in the archive must have its row in the same commit.
-        original = self._original(parsed.digest) if parsed is not None else None
-        outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
-        outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
-        if copy is not None and is_same:
-            original = self._original(copy.digest) or Original(page.url, copy.fetched_at)
-        capture = self._keep(response, parsed, outcome, original)
+        settled = self._keeper.keep(command.lease, response, parsed, copy)
         if self._on_page is not None:
-            self._on_page(Collected(page, response, parsed, outcome, capture, items))
-        links = parsed.links if parsed is not None and not parsed.is_list else ()
-        lists = parsed.lists if parsed is not None else ()
-        sighting = sighting_of(response, outcome, copy)
-        was = copy.state if copy is not None and copy.kind is not None else None
-        settle(PageSettled(command.lease, outcome, links, capture, lists, sighting, was))
+            self._on_page(Collected(page, response, parsed, settled.outcome, settled.capture, items))
+        settle(settled)
 
     def _copy_of(self, lease: Lease) -> Copy | None:
         if self._find_copy is None or not is_again(lease.attempt):
@@ -182,18 +165,6 @@ class WebCollector:
     @property
     def _reads_lists(self) -> bool:
         return self._parse_options.read_sitemaps or self._parse_options.read_feeds
-
-    def _as_wanted(self, outcome: Outcome, parsed: Parsed | None) -> Outcome:
-        """A body that was read only because it might be a list of pages is not kept."""
-        accepted = self._accept_types
-        if accepted is None or parsed is None or not parsed.content_type or outcome.kind not in _KEPT:
-            return outcome
-        if parsed.content_type in accepted or not self._reads_lists:
-            return outcome
-        if parsed.is_list:
-            return structs.replace(outcome, kind=Kind.LISTING)
-        is_list_type = parsed.content_type in LIST_TYPES
-        return structs.replace(outcome, kind=Kind.UNWANTED_TYPE) if is_list_type else outcome
 
     async def _take_in_list(self, parsed: Parsed, settle: Settle) -> None:
         """A part at a time, and before the list itself is settled: killed in between, it is read again."""
@@ -231,23 +202,6 @@ class WebCollector:
         if len(response.body) <= _PARSED_IN_PLACE_BYTES:
             return self._extractor.items(*work)
         return await self._aside.run(self._extractor.items, *work)
-
-    def _original(self, digest: str) -> Original | None:
-        if not digest:
-            return None
-        return self._uncommitted.get(digest) or self._find_digest(digest)
-
-    def _keep(
-        self, response: Response, parsed: Parsed | None, outcome: Outcome, original: Original | None
-    ) -> Capture | None:
-        if outcome.kind not in _ARCHIVED:
-            return None
-        digest = outcome.digest
-        is_copy = outcome.kind in {Kind.DUPLICATE, Kind.NOT_MODIFIED}
-        capture = self._archive.write(response, digest=digest, revisit_of=original if is_copy else None)
-        if outcome.kind is Kind.FETCHED and digest:
-            self._uncommitted[digest] = Original(response.url, response.requested_at)
-        return capture
 
     # -- robots.txt -------------------------------------------------------------------------------------
 

@@ -9,73 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, get_args
 
-from headway.crawl.decisions import Decision, decision_of
 from headway.crawl.inbox import in_order
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError
+from headway.live.orders import Collector, Journal, Orders
 from headway.live.spreading import spread
-from headway.model.command import (
-    Command,
-    FetchPage,
-    FetchRobots,
-    Finished,
-    LoadPages,
-    Saving,
-    SetCapacity,
-    SetRates,
-    WakeAt,
-)
-from headway.model.event import (
-    Again,
-    Draining,
-    Event,
-    Found,
-    Loaded,
-    PageSettled,
-    PagesLoaded,
-    RobotsSettled,
-    Tick,
-)
+from headway.model.command import LoadPages
+from headway.model.event import Draining, Event, Loaded, PagesLoaded, Tick
 from headway.model.page import Site
 from headway.model.snapshot import WaitingRecord
 from headway.ports import Clock
 from headway.units import FOREVER, Instant, Seconds
 
-Settle = Callable[[PageSettled | RobotsSettled | Found | Again], None]
-Fail = Callable[[BaseException], None]
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
 LoadLater = Callable[[Sequence[LoadPages]], None]
 _LONGEST_PUT_OFF_S = 1.0
-_SAVINGS = frozenset(get_args(Saving))
-
-
-class Collector(Protocol):
-    """Carries out the orders that need the network. On the loop, `settle` is called once for each order,
-    or `fail` if what came of it cannot be kept."""
-
-    def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None: ...
-
-    def set_rates(self, command: SetRates) -> None: ...
-
-    def set_capacity(self, command: SetCapacity) -> None: ...
-
-    def committed(self) -> None:
-        """Everything settled until now is in the store."""
-        ...
-
-    async def aclose(self) -> None:
-        """Abandon what is under way."""
-        ...
-
-
-class Journal(Protocol):
-    """Where what must outlive the process is written."""
-
-    def decide(self, decision: Decision) -> None: ...
-
-    def save(self, batch: Sequence[Saving]) -> None: ...
 
 
 class LiveDriver:
@@ -103,8 +52,7 @@ class LiveDriver:
         self._clock = clock
         self._commit_every_s = commit_every_s
         self._inbox: list[Event] = []
-        self._batch: list[Saving] = []
-        self._wished: list[LoadPages] = []
+        self._orders = Orders(collector, journal, self, self.tell, self.fail)
         self._pump_scheduled = False
         self._is_commit_due = False
         self._commit_by = Instant(-FOREVER)
@@ -146,7 +94,12 @@ class LiveDriver:
     @property
     def has_unsaved(self) -> bool:
         """Whether anything has come that the journal has not been told of."""
-        return bool(self._inbox or self._batch)
+        return bool(self._inbox or self._orders.batch)
+
+    def finish(self) -> None:
+        """The machine says that there is nothing left."""
+        if not self._stays:
+            self.stop()
 
     # -- the pump ---------------------------------------------------------------------------------------
 
@@ -169,14 +122,13 @@ class LiveDriver:
                 self._load_wished()
         except Exception as problem:
             # Whatever it is ends the crawl, after what is known has been saved.
-            self._fail(problem)
+            self.fail(problem)
 
     def _take_in(self) -> None:
         events, self._inbox = in_order(self._inbox), []
         now = self._clock.now()
         for event in events:
-            for command in self._crawl.step(now, event):
-                self._obey(now, command)
+            self._orders.carry_out(now, self._crawl.step(now, event))
 
     def _is_all_told(self) -> bool:
         """A page of very many links is saved with all of them. They come by and by, but not for ever."""
@@ -188,8 +140,7 @@ class LiveDriver:
     def _hear_the_rest(self) -> None:
         while self._crawl.has_rest:
             now = self._clock.now()
-            for command in self._crawl.step(now, Tick()):
-                self._obey(now, command)
+            self._orders.carry_out(now, self._crawl.step(now, Tick()))
 
     def _take_in_the_rest(self) -> None:
         """Answers that came in the last moment are in the archive: without rows they would come twice."""
@@ -203,34 +154,7 @@ class LiveDriver:
             self._take_in()
             self._hear_the_rest()
 
-    def _obey(self, now: Instant, command: Command) -> None:
-        decision = decision_of(now, command)
-        if decision is not None:
-            self._journal.decide(decision)
-        if type(command) in _SAVINGS:
-            self._batch.append(command)  # type: ignore[arg-type]
-            if self._commit_timer is None:
-                self._schedule_commit()
-            return
-        match command:
-            case FetchPage() | FetchRobots():
-                self._collector.start(command, self.tell, self._fail)
-            case LoadPages():
-                self._wished.append(command)
-                self._schedule_commit()
-            case SetRates():
-                self._collector.set_rates(command)
-            case SetCapacity():
-                self._collector.set_capacity(command)
-            case WakeAt(at):
-                self._set_alarm(now, at)
-            case Finished():
-                if not self._stays:
-                    self.stop()
-            case _:
-                pass  # it is in the decision log, from which whoever watches is told
-
-    def _set_alarm(self, now: Instant, at: Instant) -> None:
+    def set_alarm(self, now: Instant, at: Instant) -> None:
         assert self._loop is not None
         if self._wake_timer is not None:
             self._wake_timer.cancel()
@@ -240,7 +164,7 @@ class LiveDriver:
 
     # -- keeping ----------------------------------------------------------------------------------------
 
-    def _schedule_commit(self) -> None:
+    def schedule_commit(self) -> None:
         if self._commit_timer is None and self._loop is not None:
             self._commit_timer = self._loop.call_later(self._commit_every_s, self._commit_soon)
 
@@ -252,38 +176,34 @@ class LiveDriver:
     def _commit(self, *, is_last: bool = False) -> None:
         self._commit_timer = None
         self._is_commit_due = False
-        if self._batch:
-            batch, later = (self._batch, []) if is_last else spread(self._batch)
+        if self._orders.batch:
+            batch, later = (self._orders.batch, []) if is_last else spread(self._orders.batch)
             # What could not be saved stays first in line: later rows may build on it.
             self._journal.save(batch)
-            self._batch = later
+            self._orders.batch = later
             self._collector.committed()
             if later:
-                self._schedule_commit()
+                self.schedule_commit()
 
     def _load_wished(self) -> None:
         """Here the journal knows of all that waits; a store that is at hand has it, too."""
-        if not self._wished:
+        if not self._orders.wished:
             return
         if self._load_later is not None:
-            wished, self._wished = self._wished, []
+            wished, self._orders.wished = self._orders.wished, []
             self._load_later(wished)
             return
         assert self._first_waiting is not None
         loads = []
-        for wish in self._wished:
+        for wish in self._orders.wished:
             waiting = tuple(self._first_waiting(wish.site, wish.most))
             loads.append(Loaded(wish.site, waiting, is_all=len(waiting) < wish.most))
-        self._wished = []
+        self._orders.wished = []
         now = self._clock.now()
-        for command in self._crawl.step(now, PagesLoaded(tuple(loads))):
-            self._obey(now, command)
+        self._orders.carry_out(now, self._crawl.step(now, PagesLoaded(tuple(loads))))
 
     def fail(self, problem: BaseException) -> None:
-        """Something beside the crawl went wrong that it cannot go on without."""
-        self._fail(problem)
-
-    def _fail(self, problem: BaseException) -> None:
+        """Something went wrong, here or beside the crawl, that it cannot go on without."""
         assert self._over is not None
         if not self._over.done():
             self._over.set_exception(problem)

@@ -77,7 +77,6 @@ class PageState(enum.StrEnum):
     """The states of a known page; `frontier` says which may follow which."""
 
     WAITING = "waiting"
-    LEASED = "leased"
     DONE = "done"
     FAILED = "failed"
     EXCLUDED = "excluded"

@@ -59,8 +59,10 @@ class Neighbours:
         mine[_AT] = slot
 
     def forget(self, row: int) -> None:
-        """Whoever had the row is gone, and nothing more comes for it."""
-        self._rows[row] = 0.0
+        """Whoever had the row is gone, and nothing more comes for it; what came was part of the second."""
+        mine = self._rows[row]
+        mine[_LATE] = 0.0
+        mine[_RINGS + _SLOTS :] = 0.0
 
     def arrived_bytes(self, from_slot: int, to_slot: int) -> float:
         """Of all, in the slots from the one to the other, which is not among them; a second back at most."""
@@ -146,6 +148,7 @@ class SpiderPacer(Pacer):
     def close(self) -> None:
         if self._beat is not None:
             self._beat.cancel()
+            self._look(self._now())  # the others count on hearing of the last bytes
         super().close()
 
     def _open_books(self, now: float) -> Grants[Site]:
@@ -158,7 +161,7 @@ class SpiderPacer(Pacer):
         """A small share asks rarely, and what is seen late would be told as if it had come late."""
         loop = asyncio.get_running_loop()
         self._beat = loop.call_later(_BEAT_S, self._look_and_tell)
-        if self._meters:
+        if self._meters or self.arrived_bytes:
             self._look(loop.time())
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headway.crawl.decisions import Decision, decision_of
+from headway.crawl.decisions import decision_of
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError
 from headway.model.command import Command, FetchPage, FetchRobots, Finished, SetCapacity, SetRates, WakeAt
+from headway.model.decision import Decision
 from headway.model.event import Event, Tick
 from headway.units import FOREVER, Instant
 

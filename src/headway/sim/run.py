@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from headway.crawl.bound import LinkBound
-from headway.crawl.decisions import Decision
 from headway.crawl.machine import Crawl
+from headway.model.decision import Decision
 from headway.model.event import Seeded
 from headway.model.page import Page
 from headway.policy.ordering import make_ordering

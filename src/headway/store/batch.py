@@ -27,10 +27,9 @@ from headway.model.task import Task
 from headway.store import rows
 from headway.store import statements as sql
 from headway.store.again import ADD_SIGHTING, KEEP_CONTENT, in_turn
-from headway.store.capture import CaptureNote
+from headway.store.capture import Notes
+from headway.store.changes import Changes
 from headway.store.sums import Sums
-
-Notes = Mapping[tuple[str, int], CaptureNote]
 
 
 class Numbers:
@@ -127,7 +126,7 @@ class BatchWriter:
 
     def _settle(self, settled: Iterable[SaveSettled], notes: Notes) -> None:
         """Settle pages of which each is named once."""
-        changes = _Changes()
+        changes = Changes()
         for saving in settled:
             site_id, key = self._numbers.site_id(saving.page.site), saving.page.key
             place, page_id = self._find(site_id, key)
@@ -137,11 +136,7 @@ class BatchWriter:
                 self._recount(site_id, page_id, saving)
                 last_page_id, page_id = page_id, self._numbers.take_page_id()
                 changes.note_visit(saving, page_id, last_page_id)
-                note = self._note_of(saving, notes)
-                changes.pages.append(rows.page_row(page_id, site_id, saving, self._file_id(saving), note))
-                changes.seen.append((None, page_id, site_id, key))
-                if rows.is_original(saving, note):
-                    changes.contents.append((rows.fingerprint_of(saving.outcome.digest), page_id))
+                changes.add_page(page_id, site_id, saving, self._file_id(saving), notes)
             elif place is not None:
                 changes.retried.append((saving.attempt + 1, saving.retry_at, site_id, place))
             else:
@@ -251,33 +246,6 @@ class BatchWriter:
             self._run(sql.NAME_FILE, (name,))
             (self._file_ids[name],) = self._run(sql.FIND_FILE, (name,)).fetchone()
         return self._file_ids[name]
-
-    @staticmethod
-    def _note_of(saving: SaveSettled, notes: Notes) -> CaptureNote | None:
-        capture = saving.capture
-        return None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
-
-
-class _Changes:
-    """Rows of one batch's settled pages, by what is to be done with them."""
-
-    def __init__(self) -> None:
-        self.retried: list[tuple[object, ...]] = []
-        self.dropped: list[tuple[int, int]] = []
-        self.placed: list[tuple[object, ...]] = []
-        self.pages: list[tuple[object, ...]] = []
-        self.seen: list[tuple[object, ...]] = []
-        self.contents: list[tuple[int, int]] = []
-        self.sightings: list[tuple[object, ...]] = []
-        self.unchanged: list[tuple[int, int]] = []
-
-    def note_visit(self, saving: SaveSettled, page_id: int, last_page_id: int | None) -> None:
-        sighting = saving.sighting
-        if sighting is not None:
-            texts = (rows.clean_text(text) or None for text in (sighting.etag, sighting.last_modified))
-            self.sightings.append((page_id, *texts, sighting.history or None))
-        if saving.outcome.kind is Kind.NOT_MODIFIED and last_page_id is not None:
-            self.unchanged.append((last_page_id, page_id))
 
 
 def fingerprints_of(batch: Sequence[Saving]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headway.units import Instant
@@ -14,3 +16,7 @@ class CaptureNote(msgspec.Struct, frozen=True, gc=False):
     payload_digest: str
     record_type: str
     """response, revisit or resource."""
+
+
+Notes = Mapping[tuple[str, int], CaptureNote]
+"""By file and offset."""

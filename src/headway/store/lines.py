@@ -11,16 +11,29 @@ A dash stands for what is not known; only the last column, the detail, may hold 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from headway.model.command import PageState, SaveSettled
 from headway.model.outcome import Kind
 from headway.store import rows
-from headway.store.capture import CaptureNote
+from headway.store.appendlog import AppendLog
+from headway.store.capture import CaptureNote, Notes
 from headway.store.pageline import PageLine
 from headway.store.times import iso_utc
 from headway.units import Instant
 
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f]+")
+
+
+def append_lines(settled: Iterable[SaveSettled], notes: Notes, pages: AppendLog, log: AppendLog) -> None:
+    for saving in settled:
+        note = rows.note_of(saving, notes)
+        page = page_line(saving, note)
+        if page is not None:
+            pages.append(page)
+        line = log_line(saving, note)
+        if line is not None:
+            log.append_text(line)
 
 
 def page_line(settled: SaveSettled, note: CaptureNote | None) -> PageLine | None:

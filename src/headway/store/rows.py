@@ -13,7 +13,7 @@ from headway.model.command import PageState, SaveSettled
 from headway.model.outcome import Kind
 from headway.model.page import Page, Site
 from headway.model.task import Task
-from headway.store.capture import CaptureNote
+from headway.store.capture import CaptureNote, Notes
 from headway.store.packedlinks import PackedLinks
 
 _SIGN = (1 << 63) - 1
@@ -112,6 +112,12 @@ def links_blob(links: Sequence[Page]) -> bytes | None:
     if not links:
         return None
     return struct.pack(f"<{len(links)}q", *[link.key for link in links])
+
+
+def note_of(settled: SaveSettled, notes: Notes) -> CaptureNote | None:
+    """What the archive told of the page's capture."""
+    capture = settled.capture
+    return None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
 
 
 def is_original(settled: SaveSettled, note: CaptureNote | None) -> bool:

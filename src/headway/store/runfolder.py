@@ -19,11 +19,11 @@ from headway.model.command import SaveSettled, Saving
 from headway.model.page import Page
 from headway.model.snapshot import Snapshot
 from headway.store.appendlog import AppendLog
-from headway.store.batch import Notes
+from headway.store.capture import Notes
 from headway.store.cdxj import write_index
 from headway.store.cutback import cut_back
 from headway.store.failures import clear_errors
-from headway.store.lines import log_line, page_line
+from headway.store.lines import append_lines
 from headway.store.reader import DATABASE
 from headway.store.sqlite import SqliteStore
 from headway.store.warc import ARCHIVE_FOLDER, WarcArchive
@@ -111,8 +111,7 @@ class RunFolder:
         notes = self.archive.notes_of([saving.capture for saving in settled if saving.capture is not None])
         lengths_before = {log: log.length_bytes for log in (self.pages, self.log)}
         try:
-            for saving in settled:
-                self._append_lines(saving, notes)
+            append_lines(settled, notes, self.pages, self.log)
             lengths = {log.name: log.flush() for log in (self.pages, self.log, self.decisions)}
             if self._items is not None:
                 lengths[ITEMS] = self._items.flush()
@@ -167,16 +166,6 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _append_lines(self, settled: SaveSettled, notes: Notes) -> None:
-        capture = settled.capture
-        note = None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
-        page = page_line(settled, note)
-        if page is not None:
-            self.pages.append(page)
-        line = log_line(settled, note)
-        if line is not None:
-            self.log.append_text(line)
 
 
 def _check_place(path: Path) -> None:

@@ -22,7 +22,8 @@ from headway.model.task import Task
 from headway.ports import Original, Part
 from headway.store import again, partial, rows, schema
 from headway.store import statements as sql
-from headway.store.batch import BatchWriter, Notes, Numbers, fingerprints_of
+from headway.store.batch import BatchWriter, Numbers, fingerprints_of
+from headway.store.capture import Notes
 from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
 from headway.store.failures import clear_errors
 from headway.store.known import KnownContents

@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from headway.crawl.decisions import Decision
 from headway.crawl.inbox import in_order
-from headway.live.driver import Fail, Settle
+from headway.live.orders import Fail, Settle
 from headway.model.command import FetchPage, FetchRobots, Saving, SetCapacity, SetRates
+from headway.model.decision import Decision
 from headway.model.event import Event, PageSettled, RobotsSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, Site

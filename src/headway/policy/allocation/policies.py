@@ -25,17 +25,6 @@ _Form = Callable[[Problem, Allocate, FloatArray | None], Schedule]
 
 _AT_ONCE = frozenset({"m-maxt", "m-sumt", "m-stet", "random", "probandwidth", "prodataamount", "ga", "de"})
 
-OBJECTIVE_BY_POLICY: Mapping[str, Objective] = MappingProxyType(
-    {
-        "m-maxt": Objective.MAX_COMPLETION,
-        "m-sumt": Objective.SUM_COMPLETION,
-        "m-stet": Objective.TARDINESS,
-        "realloc-maxt": Objective.MAX_COMPLETION,
-        "realloc-sumt": Objective.SUM_COMPLETION,
-    }
-)
-"""What the paper's own policies are made for; they pay no heed to another objective."""
-
 
 def run_policy(
     name: str,

@@ -27,7 +27,8 @@ from headway.model.page import AGAIN, Page, PageKey, Site
 from headway.model.task import Task
 from headway.store import rows
 from headway.store.again import in_turn
-from headway.store.batch import Notes
+from headway.store.capture import Notes
+from headway.store.changes import Changes
 from headway.store.postgres import arrays
 from headway.store.postgres import statements as sql
 from headway.store.postgres.again import ADD_SIGHTINGS, KEEP_CONTENTS
@@ -159,7 +160,7 @@ class BatchWriter:
         wanted = {page.key: (page, each.not_before) for each in reversed(savings) for page in each.pages}
         answer = self._find_pages([page for page, _ in wanted.values()])
         known = {row[:2]: (row[2], row[3]) for row in answer()} if answer else {}
-        changes = _Changes()
+        changes = Changes()
         for page, not_before in wanted.values():
             site_id = self._numbers.site_id(page.site)
             place, page_id = known.get((site_id, page.key), (None, None))
@@ -184,7 +185,7 @@ class BatchWriter:
     ) -> None:
         """Settle pages of which each is named once."""
         known: dict[tuple[int, PageKey], Sequence[Any]] = {row[:2]: row[2:] for row in known_rows}
-        changes = _Changes()
+        changes = Changes()
         for saving in settled:
             site_id, key = self._numbers.site_id(saving.page.site), saving.page.key
             place, page_id, state, kind = known.get((site_id, key), _UNKNOWN)
@@ -218,7 +219,7 @@ class BatchWriter:
                 changes.seen.append((place, page_id, site_id, key))
         self._write_changes(changes)
 
-    def _write_changes(self, changes: _Changes) -> None:
+    def _write_changes(self, changes: Changes) -> None:
         change = self._change_many
         change(sql.RETRY_LATER, changes.retried, ("bigint", "double precision", "bigint", "bigint"))
         change(sql.DROP_WAITING, sorted(changes.dropped), ("bigint", "bigint"))
@@ -289,38 +290,6 @@ class BatchWriter:
     def _change_many(self, statement: str, values: Sequence[Sequence[Any]], types: Sequence[str]) -> None:
         if values:
             self._connection.execute(statement.encode(), arrays.columns(values, types))
-
-
-class _Changes:
-    """Rows of one batch's settled pages, by what is to be done with them."""
-
-    def __init__(self) -> None:
-        self.retried: list[tuple[object, ...]] = []
-        self.dropped: list[tuple[int, int]] = []
-        self.placed: list[tuple[object, ...]] = []
-        self.pages: list[tuple[object, ...]] = []
-        self.seen: list[tuple[Any, ...]] = []
-        self.contents: list[tuple[int, int]] = []
-        self.sightings: list[tuple[object, ...]] = []
-        self.unchanged: list[tuple[int, int]] = []
-
-    def note_visit(self, saving: SaveSettled, page_id: int, last_page_id: int | None) -> None:
-        sighting = saving.sighting
-        if sighting is not None:
-            texts = (rows.clean_text(text) or None for text in (sighting.etag, sighting.last_modified))
-            self.sightings.append((page_id, *texts, sighting.history or None))
-        if saving.outcome.kind is Kind.NOT_MODIFIED and last_page_id is not None:
-            self.unchanged.append((last_page_id, page_id))
-
-    def add_page(
-        self, page_id: int, site_id: int, saving: SaveSettled, file_id: int | None, notes: Notes
-    ) -> None:
-        capture = saving.capture
-        note = None if capture is None else notes.get((capture.warc_file, capture.warc_offset))
-        self.pages.append(rows.page_row(page_id, site_id, saving, file_id, note))
-        self.seen.append((None, page_id, site_id, saving.page.key))
-        if rows.is_original(saving, note):
-            self.contents.append((rows.fingerprint_of(saving.outcome.digest), page_id))
 
 
 _by_last_two = itemgetter(2, 3)

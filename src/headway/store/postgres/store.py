@@ -16,7 +16,7 @@ from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import Snapshot, WaitingRecord
 from headway.ports import Original, Part
 from headway.store import course, rows
-from headway.store.batch import Notes
+from headway.store.capture import Notes
 from headway.store.postgres import again, arrays
 from headway.store.postgres import statements as sql
 from headway.store.postgres.address import Address

@@ -54,7 +54,7 @@ ALTER TABLE sample ADD COLUMN predicted_bytes_per_s double precision, ADD COLUMN
 """
 UPGRADES: Mapping[int, str] = {2: _TO_2}
 """By the version that they lead to: the statements that make it from the one before."""
-SITE_IDS, PAGE_IDS, PLACES = "site_id_blocks", "page_id_blocks", "place_blocks"
+PAGE_IDS, PLACES = "page_id_blocks", "place_blocks"
 BLOCK = 1000
 """Pages and places are numbered in blocks: each writer draws one, and uses it up without asking."""
 
