@@ -584,6 +584,7 @@ def terminal(
     if pid == 0:  # pragma: no cover - the child
         try:
             fcntl.ioctl(0, termios.TIOCSWINSZ, size)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
             os.chdir(cwd)
             os.execve(sys.executable, [*HEADWAY, *words], settings)
         finally:

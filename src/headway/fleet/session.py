@@ -26,8 +26,7 @@ from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
 from headway.fleet.rhythm import QUICK_BEAT_S, Rhythm
 from headway.fleet.takeover import sites_taken, visits_told
-from headway.live.driver import LiveDriver
-from headway.live.orders import Collector
+from headway.live.driver import Collector, LiveDriver
 from headway.model.command import LoadPages, Saving
 from headway.model.decision import Decision
 from headway.model.event import (

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from headway.crawl.inbox import in_order
 from headway.crawl.machine import Crawl
 from headway.errors import HeadwayError
-from headway.live.orders import Collector, Journal, Orders
+from headway.live.orders import Hands, Journal, Orders
 from headway.live.spreading import spread
 from headway.model.command import LoadPages
 from headway.model.event import Draining, Event, Loaded, PagesLoaded, Tick
@@ -25,6 +26,16 @@ from headway.units import FOREVER, Instant, Seconds
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
 LoadLater = Callable[[Sequence[LoadPages]], None]
 _LONGEST_PUT_OFF_S = 1.0
+
+
+class Collector(Hands, Protocol):
+    def committed(self) -> None:
+        """Everything settled until now is in the store."""
+        ...
+
+    async def aclose(self) -> None:
+        """Abandon what is under way."""
+        ...
 
 
 class LiveDriver:

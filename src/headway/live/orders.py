@@ -26,8 +26,8 @@ Fail = Callable[[BaseException], None]
 _SAVINGS = frozenset(get_args(Saving))
 
 
-class Collector(Protocol):
-    """Carries out the orders that need the network. On the loop, `settle` is called once for each order,
+class Hands(Protocol):
+    """Carry out the orders that need the network. On the loop, `settle` is called once for each order,
     or `fail` if what came of it cannot be kept."""
 
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None: ...
@@ -35,14 +35,6 @@ class Collector(Protocol):
     def set_rates(self, command: SetRates) -> None: ...
 
     def set_capacity(self, command: SetCapacity) -> None: ...
-
-    def committed(self) -> None:
-        """Everything settled until now is in the store."""
-        ...
-
-    async def aclose(self) -> None:
-        """Abandon what is under way."""
-        ...
 
 
 class Journal(Protocol):
@@ -64,10 +56,8 @@ class Master(Protocol):
 
 
 class Orders:
-    def __init__(
-        self, collector: Collector, journal: Journal, master: Master, settle: Settle, fail: Fail
-    ) -> None:
-        self._collector = collector
+    def __init__(self, hands: Hands, journal: Journal, master: Master, settle: Settle, fail: Fail) -> None:
+        self._hands = hands
         self._journal = journal
         self._master = master
         self._settle = settle
@@ -87,7 +77,7 @@ class Orders:
                     self._master.schedule_commit()
                 self.batch.append(command)  # type: ignore[arg-type]
             elif isinstance(command, FetchPage | FetchRobots):
-                self._collector.start(command, self._settle, self._fail)
+                self._hands.start(command, self._settle, self._fail)
             elif isinstance(command, WakeAt):
                 self._master.set_alarm(now, command.at)
             else:
@@ -99,9 +89,9 @@ class Orders:
                 self.wished.append(command)
                 self._master.schedule_commit()
             case SetRates():
-                self._collector.set_rates(command)
+                self._hands.set_rates(command)
             case SetCapacity():
-                self._collector.set_capacity(command)
+                self._hands.set_capacity(command)
             case Finished():
                 self._master.finish()
             case _:
