@@ -42,7 +42,7 @@ PARTS = (
         (
             "benchmarks.whole.peers",
             *_kept("peers"),
-            *["--copies", "1", "--every", "8", "--rounds", "1", "--at-most", "40"],
+            *_A_FEW_SITES,
         ),
         300.0,
     ),
