@@ -66,7 +66,7 @@ PARTS = (
     Part(
         "deadlines",
         "deadlines of zhu2020's six sites as six Scrapy spiders, beside plain Scrapy",
-        _DEADLINES,
+        (*_DEADLINES, "--write"),
         700.0,
         (*_DEADLINES, "--scale", "0.1", "--policy", "headway", "--policy", "plain"),
         200.0,
@@ -99,7 +99,7 @@ PARTS = (
     Part(
         "addon",
         "what the Scrapy add-on costs",
-        ("benchmarks.scrapy", "overhead"),
+        ("benchmarks.scrapy", "overhead", "--write"),
         300.0,
         ("benchmarks.scrapy", "overhead", "--pages", "400", "--rounds", "3"),
         120.0,
