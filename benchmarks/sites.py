@@ -57,6 +57,7 @@ def make_web(copies: int = 1, folder: Path = FOLDER) -> list[SiteFolder]:
             number = len(sites) + 1
             url = f"http://127.1.{number // 250}.{number % 250 + 1}:{PORT}/"
             sites.append(_lay_out(root, folder / f"copy-{copy}" / name, url, copy))
+    os.sync()  # or the first crawler would wait for the disk to take in what was laid out here
     return sites
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.faults [--kills 100] [--pages 6000] [--sites 40] [--outages 2] [--seed 1]`"""
+"""`python -m benchmarks.faults [--kills 100] [--pages 16000] [--sites 40] [--outages 2] [--seed 1]`"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUTAGE_S = 1.5
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="kill -9 so many times")
-    parser.add_argument("--pages", type=int, default=6000, help="about so many pages in all")
+    parser.add_argument("--pages", type=int, default=16_000, help="about so many pages in all")
     parser.add_argument("--sites", type=int, default=40, help="on so many sites")
     parser.add_argument("--outages", type=int, default=2, help="all servers gone for a while, so many times")
     parser.add_argument("--seed", type=int, default=1, help="another web, and other moments")

@@ -1,6 +1,6 @@
 """Pages a second, CPU, memory and coverage of all crawlers on the same web.
 
-    python -m benchmarks.whole.peers --json FILE [--copies 3] [--every 1] [--rounds 2] [--at-most 400]
+    python -m benchmarks.whole.peers --json FILE [--copies 3] [--every 1] [--rounds 3] [--at-most 400]
 
 nginx on one core serves Debian's manuals; each crawler in turn has the other core to itself. What was fetched
 is read from the server's log. `benchmarks/crawl` has the crawlers and their settings.
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--copies", type=int, default=3, help="how often each manual is served")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th site")
-    parser.add_argument("--rounds", type=int, default=2, help="how often the quick crawlers run")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the quick crawlers run")
     parser.add_argument("--at-most", type=float, default=400.0, help="seconds of each run")
     options = parser.parse_args()
     told = measure(options.copies, options.every, options.rounds, options.at_most)

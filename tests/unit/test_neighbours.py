@@ -61,7 +61,7 @@ def test_all_together_stay_under_the_bound_and_use_it(
 
 def test_one_alone_decides_as_the_usual_guard_does(tmp_path: Path) -> None:
     _, (shared,) = crew(tmp_path, 1)
-    usual = PeakGuard(0.0, BOUND, 0.025)
+    usual = PeakGuard(0.0, BOUND, 0.02)
     for step in range(400):
         now = step * 0.007
         size = 700.0 + 613.0 * (step % 7)

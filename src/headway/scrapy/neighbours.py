@@ -25,7 +25,8 @@ _AHEAD = 100
 _SLOTS = 2 * _AHEAD + 1
 _AT, _LATE, _RINGS = 0, 1, 2
 _COLUMNS = _RINGS + 2 * _SLOTS
-_TOLERANCE = 0.035
+_TOLERANCE = 0.02
+"""Less than a single crawler allows itself: what one sees late of another comes on top."""
 _LATE_AT_MOST_S = 0.3
 _LARGE_PART = 0.1
 _BEAT_S = 0.01
