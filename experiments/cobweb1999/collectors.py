@@ -14,7 +14,7 @@ import msgspec
 from headway.app.crawling import CrawlRun
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.crawl.machine import Crawl
+from headway.live.driver import LiveDriver
 from headway.store.reader import RunReader
 
 LATENCY_S = 3.4
@@ -28,7 +28,7 @@ class Point(msgspec.Struct, frozen=True):
     docs_per_min: float
     http_latency_s: float
     scheduler_latency_s: float
-    """From a collector's report to its next order: one step of the machine."""
+    """From a collector's report to its next order: one turn of the driver, with the machine's steps in it."""
 
 
 async def measure(collectors: int, seconds: float) -> Point:
@@ -51,7 +51,7 @@ async def measure(collectors: int, seconds: float) -> Point:
         }
         tables = {"crawl": crawl, "site": [{"url": url} for url in sites]}
         run = CrawlRun(build_job(convert(tables, source), source), folder)
-        with _timed_steps(run.crawl) as steps:
+        with _timed_steps(run._driver) as steps:  # noqa: SLF001
             crawling = asyncio.ensure_future(run.run())
             await asyncio.sleep(seconds)
             run.stop()
@@ -69,19 +69,20 @@ async def measure(collectors: int, seconds: float) -> Point:
 
 
 @contextmanager
-def _timed_steps(crawl: Crawl) -> Iterator[list[float]]:
+def _timed_steps(driver: LiveDriver) -> Iterator[list[float]]:
+    """The driver's turns, in which the machine takes its steps: that itself is compiled, and not to be
+    replaced."""
     taken: list[float] = []
-    step = crawl.step
+    take_in = driver._take_in  # noqa: SLF001
 
-    def timed(now: object, event: object) -> object:
+    def timed() -> None:
         began = time.perf_counter()
-        commands = step(now, event)  # type: ignore[arg-type]
+        take_in()
         taken.append(time.perf_counter() - began)
-        return commands
 
-    crawl.step = timed  # type: ignore[assignment, method-assign]
+    driver._take_in = timed  # type: ignore[method-assign]  # noqa: SLF001
     yield taken
-    del crawl.step
+    del driver._take_in  # noqa: SLF001
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
