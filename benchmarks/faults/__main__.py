@@ -56,7 +56,7 @@ def main() -> int:
 
 def _kill_often(victim: Victim, wanted: int, pages: int) -> list[Kill]:
     kills: list[Kill] = []
-    most_pages = max(2, round(1.2 * pages / max(1, wanted)))
+    most_pages = max(2, round(pages / max(1, wanted)))
     while len(kills) < wanted:
         kill = victim.kill_once(most_pages)
         if kill is None:
