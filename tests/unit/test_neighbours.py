@@ -3,14 +3,16 @@ one that is gone."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.fetch.peak import PeakGuard
-from headway.scrapy.neighbours import Neighbours, SharedGuard
+from headway.fetch.peak import SLOT_S, PeakGuard
+from headway.model.page import Site
+from headway.scrapy.neighbours import Neighbours, SharedGuard, SpiderPacer
 
 BOUND = 100_000.0
 
@@ -72,8 +74,8 @@ def test_one_alone_decides_as_the_usual_guard_does(tmp_path: Path) -> None:
             usual.book(now, arrives_at, size)
             shared.book(now, arrives_at, size)
         if step % 3 == 0:
-            usual.saw(now, 2_000.0, 1_000.0)
-            shared.saw(now, 2_000.0, 1_000.0)
+            usual.saw(now, 1_200.0, 30_000.0)
+            shared.saw(now, 1_200.0, 30_000.0)
 
 
 def test_what_another_has_on_its_way_is_not_granted_again(tmp_path: Path) -> None:
@@ -99,6 +101,33 @@ def test_what_came_for_one_that_is_gone_is_still_part_of_the_second(tmp_path: Pa
     master.forget(0)
     assert not other.fits(0.3, 0.3, 9_900.0)
     assert other.fits(1.2, 1.2, 9_900.0)
+
+
+def test_whoever_takes_a_place_at_once_counts_what_came_for_the_one_before(tmp_path: Path) -> None:
+    master, (one, other) = crew(tmp_path, 2)
+    one.saw(0.5, 60_000.0, 0.0)
+    one.saw(0.9, 35_000.0, 0.0)
+    master.forget(0)
+    successor = SharedGuard(1.0, Neighbours(tmp_path / "link"), 0)
+    successor.saw(1.0, 0.0, 0.0)
+    assert not other.fits(1.0, 1.0, 9_900.0)
+    assert not successor.fits(1.0, 1.0, 9_900.0)
+    assert other.fits(1.6, 1.6, 9_900.0)
+
+
+def test_a_crawler_that_ends_tells_of_its_last_bytes(tmp_path: Path) -> None:
+    master, _ = crew(tmp_path, 1)
+
+    async def crawl() -> float:
+        pacer = SpiderPacer(BOUND)
+        pacer.sit_down(Neighbours(tmp_path / "link"), 0)
+        pacer.share_bytes_per_s(Site("http://a.test"))  # opens the books
+        pacer.arrived_bytes = 5_000.0
+        pacer.close()
+        return asyncio.get_running_loop().time()
+
+    slot = int(asyncio.run(crawl()) / SLOT_S)
+    assert master.arrived_bytes(slot - 50, slot + 1) == 5_000.0
 
 
 def test_a_lower_bound_of_the_link_holds_at_once_for_all(tmp_path: Path) -> None:

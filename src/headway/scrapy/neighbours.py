@@ -65,6 +65,13 @@ class Neighbours:
         mine[_LATE] = 0.0
         mine[_RINGS + _SLOTS :] = 0.0
 
+    def came_before(self, row: int, slot: int) -> list[float]:
+        """What came in the last second for whoever had the row before."""
+        at = int(self._rows[row, _AT])
+        since = slot - at + (at - _INDEX) % _SLOTS
+        came: list[float] = np.where(since <= _AHEAD, self._rows[row, _RINGS : _RINGS + _SLOTS], 0.0).tolist()
+        return came
+
     def arrived_bytes(self, from_slot: int, to_slot: int) -> float:
         """Of all, in the slots from the one to the other, which is not among them; a second back at most."""
         at = self._rows[:, _AT].astype(np.int64)[:, None]
@@ -96,6 +103,9 @@ class SharedGuard(PeakGuard):
         self._neighbours = neighbours
         self._row = row
         super().__init__(now, math.inf, _TOLERANCE)
+        # The first word of ours would else wipe out what is still part of the second.
+        self._arrived = neighbours.came_before(row, self._slot)
+        self._arrived_bytes = sum(self._arrived, 0.0)
 
     def set_bound(self, bound_bytes_per_s: float) -> None:
         """A share may change as it likes: what is guarded is the whole."""
