@@ -50,7 +50,7 @@ def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_pa
     token = os.environ.pop(_TOKEN_VARIABLE, "") or new_token()
     served = Served(run, host=host, port=port, token=token)
     if with_parent:
-        _come_second()
+        os.nice(5)  # the crawl comes first
         served.stop_with_pipe()
 
     def say_ready() -> None:
@@ -68,13 +68,6 @@ def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_pa
         webbrowser.open(served.address)  # it listens already: the page comes as soon as we serve
     served.run(on_ready=say_ready)
     return 0
-
-
-def _come_second() -> None:
-    """The crawl comes first: nothing here takes a core from it that it wants, not even for a moment."""
-    os.nice(10)
-    if sys.platform == "linux":
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def serve_options(command: Callable[..., int]) -> Callable[..., int]:
