@@ -152,15 +152,22 @@ def test_failures_and_pages_without_words_teach_nothing(visits: list[tuple[str, 
     assert watch.news() == []
 
 
-@given(st.lists(FINGERPRINTS, max_size=40), DICE)
-def test_clusters_hold_what_is_near_and_nothing_else(centres: list[int], dice: random.Random) -> None:
+@given(st.integers(0, 40), DICE)
+def test_clusters_hold_what_is_near_and_nothing_else(wanted: int, dice: random.Random) -> None:
+    centres: list[int] = []
+    while len(centres) < wanted:
+        drawn = dice.getrandbits(47) << 16 | 1  # alike in the bits by which they are found
+        if all(distance(drawn, other) > 9 for other in centres):
+            centres.append(drawn)
     near = [bits_flipped(centre, dice.randint(0, 3), dice) for centre in centres]
     counted = count_clusters([*centres, *near])
-    far_apart = all(distance(one, other) > 9 for at, one in enumerate(centres) for other in centres[:at])
-    if far_apart:
-        assert counted.clusters == len(centres)
-        assert counted.pages == 2 * len(centres)
-    assert 0 <= counted.clusters <= counted.pages <= 2 * len(centres)
+    assert (counted.clusters, counted.pages) == (wanted, 2 * wanted)
+
+
+@given(st.lists(FINGERPRINTS, max_size=40))
+def test_there_are_never_more_clusters_than_pages_in_them(fingerprints: list[int]) -> None:
+    counted = count_clusters(fingerprints)
+    assert 0 <= 2 * counted.clusters <= counted.pages <= len(fingerprints)
 
 
 @given(FINGERPRINTS, FINGERPRINTS)
