@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.errors import StoreError
 from headway.model.command import PageState, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page
@@ -102,7 +103,7 @@ def test_an_index_that_fails_leaves_the_old_one_and_no_litter(folder, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cdxj.os, "fsync", fail)
-    with pytest.raises(Exception, match="the disk is full"):
+    with pytest.raises(StoreError, match="the disk is full"):
         folder.write_index()
     index = folder.path / "indexes" / "index.cdxj"
     assert index.read_bytes() == old

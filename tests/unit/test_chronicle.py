@@ -81,7 +81,9 @@ def test_a_site_that_has_not_changed_is_not_written_again_at_the_end() -> None:
 
 def test_a_planned_site_has_its_share_and_its_forecast() -> None:
     chronicle = Chronicle(crawl_of(2, is_planned=True))
-    for row in chronicle.course(Instant(1.0)):
+    rows = chronicle.course(Instant(1.0))
+    assert len(rows) == 2
+    for row in rows:
         assert row.forecast_from_at is not None
         assert row.forecast_to_at is not None
         assert 0 < row.forecast_from_at <= row.forecast_to_at

@@ -60,5 +60,8 @@ def test_every_kind_of_outcome_is_decided() -> None:
         verdict = RetryPolicy(max_attempts=1).decide(NOW, Outcome(kind), 0)
         if kind in SUCCESS:
             assert verdict == GiveUp(PageState.DONE, kind)
+        elif kind is Kind.CANCELLED:
+            assert verdict == Retry(NOW)
         else:
-            assert verdict == Retry(NOW) or isinstance(verdict, GiveUp)
+            state = PageState.EXCLUDED if kind in OUR_CHOICE else PageState.FAILED
+            assert verdict == GiveUp(state, kind)

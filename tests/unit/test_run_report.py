@@ -325,9 +325,11 @@ def test_missed_sites_stand_first_in_the_figure() -> None:
 @given(st.text(max_size=300))
 def test_names_fit_beside_the_figure(name: str) -> None:
     assert len(short(name)) <= 34
+    assert name.endswith(short(name)) or "…" in short(name), "what fits is not cut"
 
 
 @given(st.floats(0, 1e9))
 def test_the_unit_of_time_fits_the_run(seconds: float) -> None:
     unit_s, _ = time_unit(seconds)
     assert seconds / unit_s >= 2 or unit_s == 1.0
+    assert seconds / unit_s <= 300 or unit_s == 86400.0, "nobody counts hours in seconds"

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import stat
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from warcio.cli import main as warcio_main
@@ -136,14 +139,27 @@ def test_a_folder_of_another_version_is_refused_and_not_cut(path):
     assert (path / "crawl.log").read_text().endswith("later\n")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
+@contextmanager
+def as_nobody():
+    """Root may write anywhere, so it is somebody else for a while."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
     try:
-        with pytest.raises(StoreError, match="no permission"):
-            open_folder(tmp_path / "run")
+        yield
     finally:
-        tmp_path.chmod(0o700)
+        os.seteuid(before)
+
+
+def test_a_folder_without_permission_is_refused():
+    # Not pytest's, into which nobody else may look.
+    with TemporaryDirectory() as there:
+        Path(there).chmod(0o555)
+        try:
+            with as_nobody(), pytest.raises(StoreError, match="no permission"):
+                open_folder(Path(there) / "run")
+        finally:
+            Path(there).chmod(0o700)
 
 
 # -- saving -------------------------------------------------------------------------------------------------
