@@ -401,6 +401,7 @@ def test_a_full_disk_exits_with_5_and_after_making_room_the_same_pages_are_had(
     assert "Traceback" not in done.stderr
     assert done.stdout.split("\n") == ["code 5", "code 5", "code 0", ""], done.stderr
     complaints = done.stderr.strip().splitlines()
+    assert len(complaints) == 2
     assert all(
         "the disk is full; make room, then start the same command again" in line for line in complaints
     )

@@ -77,6 +77,7 @@ def test_the_archive_is_valid_whatever_the_servers_sent(run: Path) -> None:
 
 def test_logs_are_one_line_an_entry_whatever_the_servers_sent(run: Path) -> None:
     lines = (run / "crawl.log").read_bytes().splitlines()
+    assert len(lines) > 50
     assert all(len(line.split(None, 10)) == 11 for line in lines)
     assert not any(octet < 32 for line in lines for octet in line)
     for line in (run / "pages.jsonl").read_text().splitlines():

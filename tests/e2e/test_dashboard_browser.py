@@ -138,6 +138,7 @@ def test_everything_comes_from_the_dashboard_itself(tab: Callable[..., Tab], add
     shown = tab(address)
     playwright_api.expect(shown.page.locator("#run-name")).to_have_text("harvest")
     origin = address.partition("/#")[0]
+    assert len(shown.requests) > 3, "the page, its styles, its program and what it shows"
     assert all(url.startswith(f"{origin}/") for url in shown.requests)
 
 

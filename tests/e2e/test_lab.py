@@ -83,6 +83,7 @@ def test_the_lab_has_the_rates_and_round_trips_asked_for() -> None:
         rows: list[dict[str, Any]] = run(
             "experiments.lab.check:measure", LINKS[:2], {"seconds": 1.0}, timeout_s=60
         )
+        assert len(rows) == 2
         for row in rows:
             assert row["measured_bytes_per_s"] == pytest.approx(row["rate_bytes_per_s"], rel=0.15)
             assert row["rtt_s"] <= row["measured_rtt_s"] < row["rtt_s"] + 0.05

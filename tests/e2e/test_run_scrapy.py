@@ -206,11 +206,13 @@ def test_a_master_that_is_killed_loses_nothing(served, tmp_path) -> None:
     job.write_text(job.read_text().replace("60 KB/s", "2 MB/s"))
     again = headway("run-scrapy", job, "-o", tmp_path / "run", "--json", "-q")
     assert again.returncode == 0, again.stderr
-    assert all(site["restarts"] == 0 for site in json.loads(again.stdout)["sites"])
+    assert [site["restarts"] for site in json.loads(again.stdout)["sites"]] == [0] * len(served.urls)
     whole = headway("run-scrapy", job, "-o", tmp_path / "whole", "--json", "-q")
     assert whole.returncode == 0
+    assert len(list(feeds.iterdir())) == len(served.urls)
     for feed in feeds.iterdir():
         found = lines(feed)
+        assert found
         wanted = lines(tmp_path / "whole" / "items" / feed.name)
         assert set(found) == set(wanted)
         # Items of pages that were under way when it was killed may come twice.
