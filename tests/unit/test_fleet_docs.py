@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -95,6 +96,35 @@ def test_the_job_in_the_manifests_is_one(tmp_path):
     assert build_job(file, source).is_bounded
 
 
+def image_of(text):
+    """What the Dockerfile runs, and the folder that it gives to the user it runs as."""
+    entrypoint = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)[1])
+    return entrypoint, re.search(r"chown crawler (\S+)$", text, re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize("folder", [FLEET, ROOT], ids=["how-to", "root"])
+def test_what_compose_runs_are_our_commands_each_in_a_folder_of_its_own(folder):
+    entrypoint, writable = image_of((ROOT / "Dockerfile").read_text())
+    assert entrypoint == ["headway"], "so that a command begins with what follows it"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    for name in ("crawl", "collector"):
+        service = services[name]
+        if "entrypoint" in service:
+            *shell, script = service["entrypoint"]
+            assert (shell, script.split()[:2]) == (["sh", "-c"], ["exec", "headway"])
+            words = script.split()[2:]
+        else:
+            command = service["command"]
+            words = command if isinstance(command, list) else command.split()
+        check_words(words)
+        into = words[words.index("-o") + 1]
+        assert not into.startswith("/"), "beside the working folder nothing may be written"
+        assert ("$$HOSTNAME" in into) is (name == "collector"), "there are several"
+        mounts = [volume.split(":")[1] for volume in service["volumes"] if not volume.endswith(":ro")]
+        assert mounts == [writable]
+    assert services["collector"]["restart"] == "on-failure", "it may come before the crawl"
+
+
 def test_the_compose_file_names_only_what_it_has():
     compose = yaml.safe_load((FLEET / "compose.yaml").read_text())
     services = compose["services"]
@@ -104,8 +134,6 @@ def test_the_compose_file_names_only_what_it_has():
         named = {volume.split(":")[0] for volume in service.get("volumes", ()) if not volume.startswith(".")}
         assert named <= compose["volumes"].keys()
         assert set(service.get("depends_on", ())) <= services.keys()
-    check_words(services["collector"]["command"][-1].split()[2:])
-    check_words(services["crawl"]["command"][1:])
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
