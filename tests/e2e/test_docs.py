@@ -227,7 +227,7 @@ def test_what_the_timers_start_is_a_crawl(served: Served, tmp_path: Path) -> Non
     (by_cron,) = re.findall(r"^0 22 \* \* \*  (.*)$", crontab, re.MULTILINE)
     commands = {
         "systemd": changed(by_systemd, {"%%": "%", "/opt/headway/bin/": ""}),
-        "cron": changed(by_cron, {r"\%": "%", "/srv/crawl": "."}),
+        "cron": changed(by_cron, {r"\%": "%", "/srv/crawl": ".", "/opt/headway/bin/": ""}),
     }
     for name, command in commands.items():
         folder = tmp_path / name
