@@ -20,9 +20,8 @@ def test_a_year_of_sleep_passes_at_once() -> None:
         await asyncio.sleep(365 * 86400)
         return loop.time() - began_at
 
-    before_s = time.process_time()
+    # Slept in earnest, it would end this test by the limit that all tests have.
     assert run_in_virtual_time(sleep_a_year()) == 365 * 86400
-    assert time.process_time() - before_s < 86400
 
 
 @given(
