@@ -131,7 +131,7 @@ def test_a_bound_holds_and_the_stats_and_the_log_line_say_so(served, tmp_path) -
     assert "of 150 KB/s" in log
 
 
-def test_rates_are_remembered_between_runs(served, tmp_path) -> None:
+def test_rates_of_servers_are_kept_when_the_spider_ends(served, tmp_path) -> None:
     url = served.urls[0]
     crawl(tmp_path, "titles", url, "-s", "HEADWAY_BANDWIDTH=10 MB/s", "-s", "CLOSESPIDER_PAGECOUNT=5")
     first = (tmp_path / "servers.sqlite").read_bytes()
