@@ -134,7 +134,7 @@ def test_zstd_with_a_window_beyond_the_webs_is_not_taken():
     assert "kept as it came" in decode(data, "zstd", LIMITS).detail
 
 
-@pytest.mark.skipif(not VECTORS.is_dir(), reason="the vectors in ../shared/data are not here")
+@pytest.mark.skipif(not VECTORS.is_dir(), reason="the vectors of codings are not beside this repository")
 class TestVectors:
     @pytest.mark.parametrize(
         ("name", "coding"),

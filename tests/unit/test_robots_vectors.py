@@ -14,7 +14,9 @@ import pytest
 from headway.fetch.robots import judge
 
 VECTORS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "vectors" / "robots"
-needs_vectors = pytest.mark.skipif(not VECTORS.is_dir(), reason="../shared/data/vectors/robots is not there")
+needs_vectors = pytest.mark.skipif(
+    not VECTORS.is_dir(), reason="the vectors of robots.txt are not beside this repository"
+)
 
 ALLOWED, DENIED = True, False
 

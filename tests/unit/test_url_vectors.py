@@ -16,7 +16,9 @@ import pytest
 from headway.parse.url import canonical
 
 VECTORS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "vectors" / "url"
-needs_vectors = pytest.mark.skipif(not VECTORS.is_dir(), reason="../shared/data/vectors/url is not there")
+needs_vectors = pytest.mark.skipif(
+    not VECTORS.is_dir(), reason="the vectors of URLs are not beside this repository"
+)
 
 SLASHES = "a server may tell /a//b from /a/b, so slashes are not merged"
 SCHEME = "only http and https are crawled"
