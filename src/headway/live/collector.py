@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,6 +55,18 @@ class Collected(msgspec.Struct, frozen=True):
     """What the job's rules found on it."""
 
 
+class _Answered(NamedTuple):
+    """A page that is looked at, and has only to be kept."""
+
+    lease: Lease
+    response: Response
+    parsed: Parsed | None
+    copy: Copy | None
+    items: Sequence[Item]
+    settle: Settle
+    fail: Fail
+
+
 class WebCollector:
     """Implements `live.driver.Collector` over the real web."""
 
@@ -91,6 +104,7 @@ class WebCollector:
         self._keeper = Keeper(archive, find_digest, clock, accept_types if self._reads_lists else None)
         self._aside = Aside()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answered: list[_Answered] = []
 
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
         self._tasks.add(asyncio.get_running_loop().create_task(self._carry_out(command, settle, fail)))
@@ -110,6 +124,7 @@ class WebCollector:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._keep_answered()
         await self._fetcher.aclose()
         self._aside.close()
 
@@ -117,7 +132,7 @@ class WebCollector:
         # Looked after in here: a callback when the task is done would be one more turn of the loop.
         try:
             if isinstance(command, FetchPage):
-                await self._page(command, settle)
+                await self._page(command, settle, fail)
             else:
                 await self._robots(command, settle)
         except asyncio.CancelledError:
@@ -133,11 +148,11 @@ class WebCollector:
 
     # -- a page -----------------------------------------------------------------------------------------
 
-    async def _page(self, command: FetchPage, settle: Settle) -> None:
-        page = command.lease.page
-        if self._look_up is not None and is_again(command.lease.attempt):
+    async def _page(self, command: FetchPage, settle: Settle, fail: Fail) -> None:
+        lease, page = command.lease, command.lease.page
+        if self._look_up is not None and is_again(lease.attempt):
             await self._look_up((page,), "")
-        copy = self._copy_of(command.lease)
+        copy = self._copy_of(lease)
         accepted = self._accept_types
         if accepted is not None and self._reads_lists:
             accepted |= types_to_read(page.url)
@@ -151,11 +166,27 @@ class WebCollector:
             await self._make_room()
         if parsed is not None and parsed.is_list:
             await self._take_in_list(parsed, settle)
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._keep_answered)
+        self._answered.append(_Answered(lease, response, parsed, copy, items, settle, fail))
+
+    def _keep_answered(self) -> None:
+        """What came in one turn of the loop is kept in one go: from the second page on, all that archiving
+        needs is in the processor's caches."""
+        answered, self._answered = self._answered, []
+        for each in answered:
+            try:
+                self._keep(each)
+            except Exception as problem:
+                each.fail(problem)
+
+    def _keep(self, each: _Answered) -> None:
         # From here to `settle` without a pause: what is in the archive must have its row in the same commit.
-        settled = self._keeper.keep(command.lease, response, parsed, copy)
+        settled = self._keeper.keep(each.lease, each.response, each.parsed, each.copy)
         if self._on_page is not None:
-            self._on_page(Collected(page, response, parsed, settled.outcome, settled.capture, items))
-        settle(settled)
+            page, outcome, capture = each.lease.page, settled.outcome, settled.capture
+            self._on_page(Collected(page, each.response, each.parsed, outcome, capture, each.items))
+        each.settle(settled)
 
     def _copy_of(self, lease: Lease) -> Copy | None:
         if self._find_copy is None or not is_again(lease.attempt):

@@ -1,0 +1,138 @@
+"""The collector keeps what came in one turn of the loop in one go, and none of it is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from headway.errors import StoreError
+from headway.live.collector import WebCollector
+from headway.model.command import FetchPage
+from headway.model.event import Event, PageSettled
+from headway.model.outcome import Capture, Kind
+from headway.model.page import Lease, Page, PageKey, Site
+from headway.parse.parsed import ParseOptions
+from headway.ports import Original, Request, Response
+from headway.testing.script import LoopClock
+from headway.testing.virtualtime import run_in_virtual_time
+from headway.units import BytesPerSecond, Instant, Seconds
+
+SITES = tuple(Site(f"http://s{number}.test") for number in range(4))
+
+
+class Web:
+    """Answers all that it was asked in one turn of the loop; tells in which order things are done."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def fetch(self, request: Request) -> Response:
+        await self.answers.wait()
+        self.done.append(f"fetched {request.site}")
+        body = f"<title>{request.site}</title>".encode()
+        html = (("content-type", "text/html"),)
+        return Response(
+            Kind.FETCHED,
+            request.url,
+            Instant(0.0),
+            Seconds(1.0),
+            status=200,
+            headers=html,
+            head=b"HTTP/1.1 200 OK\r\n\r\n",
+            payload=body,
+            body=body,
+        )
+
+    def set_rates(self, rates_bytes_per_s: Mapping[Site, BytesPerSecond]) -> None: ...
+
+    def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None: ...
+
+    def bytes_received(self) -> int:
+        return 0
+
+    def bytes_sent(self) -> int:
+        return 0
+
+    def round_trips(self) -> Iterator[tuple[str, float]]:
+        return iter(())
+
+    async def aclose(self) -> None: ...
+
+
+class Shelf:
+    """An archive that has no room for one site."""
+
+    def __init__(self, web: Web, full_for: Site | None = None) -> None:
+        self._web = web
+        self._full_for = full_for
+
+    def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
+        site = response.url.removesuffix("/")
+        if site == self._full_for:
+            raise StoreError("the disk is full")
+        self._web.done.append(f"kept {site}")
+        return Capture("archive/x.warc.gz", 0, 1)
+
+    def flush(self) -> Mapping[str, int]:
+        return {}
+
+    def close(self) -> None: ...
+
+
+class Crawled:
+    def __init__(self) -> None:
+        self.settled: list[Site] = []
+        self.problems: list[BaseException] = []
+        self.is_over = False
+
+    def settle(self, event: Event) -> None:
+        assert not self.is_over
+        assert isinstance(event, PageSettled)
+        self.settled.append(event.lease.page.site)
+
+
+def collected(web: Web, shelf: Shelf, *, ends_in_the_same_turn: bool = False) -> Crawled:
+    async def crawl() -> Crawled:
+        collector = WebCollector(
+            web,
+            shelf,
+            lambda _: None,
+            LoopClock(),
+            user_agent="test",
+            accept_types=None,
+            parse_options=ParseOptions(),
+        )
+        crawled = Crawled()
+        for number, site in enumerate(SITES):
+            lease = Lease(number, Page(f"{site}/", site, PageKey(number)), 0, Instant(100.0))
+            collector.start(FetchPage(lease), crawled.settle, crawled.problems.append)
+        await asyncio.sleep(1.0)
+        web.answers.set()
+        await asyncio.sleep(0.0 if ends_in_the_same_turn else 1.0)
+        await collector.aclose()
+        crawled.is_over = True
+        return crawled
+
+    return run_in_virtual_time(crawl())
+
+
+def test_what_came_in_one_turn_is_kept_in_one_go() -> None:
+    web = Web()
+    assert collected(web, Shelf(web)).settled == list(SITES)
+    assert web.done == [*(f"fetched {site}" for site in SITES), *(f"kept {site}" for site in SITES)]
+
+
+def test_what_was_looked_at_when_the_crawl_ends_is_kept() -> None:
+    web = Web()
+    crawled = collected(web, Shelf(web), ends_in_the_same_turn=True)
+    fetched = [each.removeprefix("fetched ") for each in web.done if each.startswith("fetched ")]
+    assert fetched
+    assert crawled.settled == fetched
+
+
+def test_a_page_that_cannot_be_kept_fails_alone() -> None:
+    web = Web()
+    crawled = collected(web, Shelf(web, full_for=SITES[1]))
+    assert crawled.settled == [SITES[0], *SITES[2:]]
+    assert [str(problem) for problem in crawled.problems] == ["the disk is full"]
