@@ -69,6 +69,8 @@ class Meter:
         """The bound for which the buffer was chosen."""
         self._window_bytes = held_unread_bytes(self._buffer_bytes)
         self._wish: Ask[Site] | None = None
+        self._wished_bytes = 0
+        """Of the stream: what the wish is for."""
         self._entered = False
         self.secure = False
         # All counts are of stream bytes since the connection was opened, but for those that say wire.
@@ -143,7 +145,8 @@ class Meter:
             self._note_grant(stream_bytes, wire_bytes)
             on_granted()
 
-        self._wish = self._pacer.ask(self._site, wire_bytes, granted, self._brings(stream_bytes))
+        self._wished_bytes = stream_bytes
+        self._wish = self._pacer.ask(self._site, wire_bytes, granted, self._brings(stream_bytes, wire_bytes))
         if self._wish is None:
             self._note_grant(stream_bytes, wire_bytes)
             return True
@@ -215,6 +218,9 @@ class Meter:
         self._stream_seen = crossed.stream_bytes
         if crossed.offered_bytes is not None:
             self._offered = crossed.offered_bytes
+        if self._wish is not None:
+            # The buffer fills while the wish waits, so what its read will bring is known only now.
+            self._wish.brings_bytes = self._brings(self._wished_bytes, self._wish.cost_bytes)
         # While something is unread, no more can come than the window that the kernel offered with it.
         to_come = max(0, self._granted - crossed.stream_bytes)
         if crossed.offered_bytes is not None and crossed.stream_bytes > self._read:
@@ -222,15 +228,15 @@ class Meter:
         outstanding = to_come * self._book.overhead_factor
         return arrived, self._book.saw(lasted_s, arrived, outstanding)
 
-    def _brings(self, stream_bytes: int) -> float | None:
-        """What a grant makes arrive, where that is not what it is for.
+    def _brings(self, stream_bytes: int, wire_bytes: float) -> float:
+        """What a grant makes arrive, which is not always what it is for.
 
         The kernel shuts its window on a full buffer, and opens it again when that has been read empty: until
         then a read brings nothing, and then all comes that was granted meanwhile.
         """
         unread = self._stream_seen - self._read
         if self._offered >= SEGMENT_PAYLOAD_BYTES or unread <= 0:
-            return None
+            return wire_bytes
         if unread > self._pacer.chunk_bytes + SEGMENT_PAYLOAD_BYTES // 2:
             return 0.0
         return max(0, self._granted + stream_bytes - self._stream_seen) * self._book.overhead_factor

@@ -29,7 +29,7 @@ class Ask(Generic[Key]):
         self.latency_s = self.soonest_s = latency_s
         """How long after it is granted its bytes should arrive, and could."""
         self.brings_bytes = cost_bytes
-        """What will arrive then: with what was granted before, or nothing yet."""
+        """What will arrive then: with what was granted before, or nothing yet. May change while it waits."""
         self.granted = False
         self.withdrawn = False
 

@@ -1,0 +1,76 @@
+"""What a meter foresees: which bytes a read makes arrive, by the state of the kernel's buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from headway.fetch.meter import Meter
+from headway.fetch.pacer import Pacer
+from headway.fetch.wire import SEGMENT_PAYLOAD_BYTES as SEGMENT
+from headway.fetch.wire import SMALLEST_BUFFER_BYTES
+
+
+class ToldSocket(socket.socket):
+    """Says in TCP_INFO what the test told it."""
+
+    received_bytes = 0
+    offered_bytes = SMALLEST_BUFFER_BYTES
+
+    def getsockopt(self, level, option, size=0):
+        info = bytearray(236)
+        segments = self.received_bytes // SEGMENT
+        struct.pack_into("@QQIIII", info, 120, 0, self.received_bytes, 0, segments, 0, 5_000)
+        struct.pack_into("@I", info, 232, self.offered_bytes)
+        return bytes(info)
+
+
+@pytest.fixture
+def sock():
+    with ToldSocket() as told:
+        yield told
+
+
+@pytest.fixture
+async def waiting(sock):
+    """A meter that has read a packet, with an empty buffer, and waits for the grant of another."""
+    pacer = Pacer(100_000.0)
+    meter = Meter(pacer, "site", sock, buffer_bytes=SMALLEST_BUFFER_BYTES)
+    now = asyncio.get_running_loop().time()
+    granted = meter.begin(now)
+    assert meter.ask(now, granted, lambda: None)
+    sock.received_bytes = SEGMENT
+    meter.look(now, 0.01)
+    meter.took(SEGMENT)
+    wanted = meter.lacks(now, None)
+    assert not meter.ask(now, wanted, lambda: None)
+    assert meter._wish.brings_bytes == meter._wish.cost_bytes
+    yield meter, now, granted + wanted
+    pacer.close()
+
+
+async def test_a_read_from_a_buffer_that_filled_meanwhile_brings_nothing(waiting, sock):
+    """The kernel opens its window again only when all is read, which one grant is not enough for."""
+    meter, now, _ = waiting
+    sock.received_bytes, sock.offered_bytes = 3 * SEGMENT, 0
+    meter.look(now + 0.1, 0.1)
+    assert meter._wish.brings_bytes == 0.0
+
+
+async def test_a_read_that_empties_a_buffer_that_filled_meanwhile_brings_all_that_was_granted(waiting, sock):
+    meter, now, granted = waiting
+    sock.received_bytes, sock.offered_bytes = 2 * SEGMENT, 0
+    meter.look(now + 0.1, 0.1)
+    factor = meter._wish.cost_bytes / SEGMENT
+    assert meter._wish.brings_bytes == pytest.approx((granted - 2 * SEGMENT) * factor)
+    assert meter._wish.brings_bytes > meter._wish.cost_bytes
+
+
+async def test_while_the_window_is_open_a_read_brings_what_it_is_granted(waiting, sock):
+    meter, now, _ = waiting
+    sock.received_bytes, sock.offered_bytes = 2 * SEGMENT, SEGMENT
+    meter.look(now + 0.1, 0.1)
+    assert meter._wish.brings_bytes == meter._wish.cost_bytes
