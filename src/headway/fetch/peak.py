@@ -15,6 +15,7 @@ _SLOTS = _WINDOW_SLOTS + _AHEAD_SLOTS
 _LARGE_PART = 0.1
 _LATE_AT_MOST_S = 0.3
 _LATE_FOR_S = 1.0
+_PACKET_BYTES = 1514
 
 
 class PeakGuard:
@@ -42,7 +43,8 @@ class PeakGuard:
             self._arrived = [arrived * bound_bytes_per_s / self._bound for arrived in self._arrived]
             self._arrived_bytes = sum(self._arrived, 0.0)
         self._bound = bound_bytes_per_s
-        self._limit = (1 + self._tolerance) * bound_bytes_per_s
+        # On a slow link the packet with which somebody else's second begins or ends is much of the tolerance.
+        self._limit = max(bound_bytes_per_s, (1 + self._tolerance) * bound_bytes_per_s - _PACKET_BYTES)
 
     def book(self, now: float, arrives_at: float, size_bytes: float) -> None:
         self._advance(now)
