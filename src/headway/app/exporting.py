@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
-from headway.errors import HeadwayError, StoreError
+from headway.errors import HeadwayError
 from headway.store.cdxj import write_index
 from headway.store.failures import clear_errors
 from headway.store.reader import PageRow, open_reader
@@ -51,8 +51,6 @@ class ExportedPage(msgspec.Struct, frozen=True, gc=False):
 
 def export_pages(run: Path | str, kind: str, out: Path | IO[bytes]) -> int:
     """Write the pages of a run to a file or a stream; returns how many lines there were."""
-    if isinstance(run, Path) and not run.is_dir():
-        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
     write: Callable[[Path | str, IO[bytes]], int] = {"jsonl": _jsonl, "parquet": _parquet, "cdxj": _cdxj}[
         kind
     ]
