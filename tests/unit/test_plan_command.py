@@ -241,7 +241,7 @@ def test_bad_json_is_refused_with_its_site_and_key(tmp_path: Path, text: str, co
 def test_a_bandwidth_that_is_missing_zero_or_without_a_unit_is_refused() -> None:
     with pytest.raises(JobError, match="give one, such as --bandwidth"):
         plan(SIX)
-    with pytest.raises(JobError, match="more than zero"):
+    with pytest.raises(UnitError, match=r"--bandwidth: .* must be above zero"):
         plan(SIX, "--bandwidth", "0Kbit/s")
     for text in ("1000", "-5Kbit/s", "1000kb/s", "nan Kbit/s"):
         with pytest.raises(UnitError):

@@ -20,6 +20,7 @@ from headway.app.orderfile import OrderWatch, with_known_pages
 from headway.app.ordering import waiting_order
 from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
+from headway.config.checks import without_login
 from headway.config.job import Job
 from headway.errors import HeadwayError
 from headway.fetch.robots import rules_from_text
@@ -61,7 +62,7 @@ class CrawlRun:
         self._job = job
         self._clock = WallClock()
         now = self._clock.now()
-        self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
+        self._fetcher = build_fetcher(job, self._clock)
         self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
@@ -275,9 +276,8 @@ def without_password(job: Job) -> dict[str, Any]:
     """The job as the run folder keeps it: others may read that, so the proxy's login is left out."""
     tables: dict[str, Any] = msgspec.to_builtins(job.file)
     proxy = job.file.crawl.proxy
-    if proxy is not None and "@" in proxy:
-        scheme, _, rest = proxy.partition("://")
-        tables["crawl"]["proxy"] = f"{scheme}://{rest.rpartition('@')[2]}"
+    if proxy is not None:
+        tables["crawl"]["proxy"] = without_login(proxy)
     return tables
 
 

@@ -67,10 +67,10 @@ _PAPER_COLUMNS = 160
 
 
 def read_option(option: str, parse: Callable[[Written], T], value: Written) -> T:
-    """A quantity from the command line; what cannot be read is refused with the option's name."""
+    """A value from the command line; what cannot be read is refused with the option's name."""
     try:
         return parse(value)
-    except UnitError as problem:
+    except HeadwayError as problem:
         raise UnitError(f"{option}: {problem}") from None
 
 
