@@ -144,6 +144,11 @@ def _in_place(path: Path) -> Iterator[IO[bytes]]:
     if not path.parent.is_dir():
         raise HeadwayError(f"{path}: there is no folder {path.parent} to write it into")
     with clear_errors(path), _named(path):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:  # or a pipe: renamed over, it would be gone
+                yield device
+            return
+        path = path.resolve()  # a link stays, and what it leads to is written
         fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with fresh.open("wb") as file:
