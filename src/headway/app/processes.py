@@ -270,9 +270,7 @@ class _WorkerProcess:
                 [sys.executable, "-m", "headway.app.worker", *map(str, fds)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env={"OPENBLAS_NUM_THREADS": "1"}
-                | os.environ
-                | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self.beats.send_bytes(pack(order))
 

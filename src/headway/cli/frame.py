@@ -118,6 +118,7 @@ class Frame(click.Group):
             return None
         if cmd_name in _CRAWLERS:
             # NumPy's algebra would else start threads that wait busily, a tenth of a second for each start.
+            # A crawl's worker processes inherit it.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(importlib.import_module(f"headway.cli.{name}"), f"{name}_command")
