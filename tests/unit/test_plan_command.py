@@ -155,7 +155,7 @@ def test_the_plot_is_written_in_the_form_of_its_ending(
 
 
 def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    for name in ("nowhere/plan.png", "plan.unknown"):
+    for name in ("nowhere/plan.png", "plan.unknown", "plan"):
         with pytest.raises(HeadwayError, match="cannot write the plot"):
             plan(SIX, "--bandwidth", "1Mbit/s", "--plot", tmp_path / name)
 
