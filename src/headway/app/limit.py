@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headway.config.checks import rate
 from headway.errors import StoreError, UnitError
+from headway.store.inplace import put_in_place
 from headway.store.reader import database_of
 from headway.units import BytesPerSecond
 
@@ -23,10 +24,7 @@ def write_limit(folder: Path, text: str | None) -> None:
             path.unlink(missing_ok=True)
             return
         rate(text)
-        # Renamed into place, so that a running crawl never reads half of it.
-        fresh = path.with_name(LIMIT_FILE + ".new")
-        fresh.write_text(text.strip() + "\n", encoding="utf-8")
-        fresh.replace(path)
+        put_in_place(path, f"{text.strip()}\n".encode())
     except OSError as problem:
         raise StoreError(f"{path}: cannot be written: {problem.strerror}") from None
 
