@@ -10,6 +10,7 @@ from pathlib import Path
 from headway.app.limit import write_limit
 from headway.app.orderfile import write_order
 from headway.config.deadline import deadline_at
+from headway.config.job import machine_zone
 from headway.dashboard.answers import (
     Accepted,
     AddSite,
@@ -89,4 +90,4 @@ def _zone(watching: Watching) -> dt.tzinfo:
             return zoneinfo.ZoneInfo(str(name))
         except (zoneinfo.ZoneInfoNotFoundError, ValueError):
             pass
-    return dt.datetime.now().astimezone().tzinfo or dt.UTC
+    return machine_zone()
