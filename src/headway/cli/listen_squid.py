@@ -91,7 +91,7 @@ def listen_squid_command(
         read_option("--max-connections", checks.count, max_connections),
         None if bandwidth is None else read_option("--bandwidth", checks.rate, bandwidth),
     )
-    private = [read_option("--private-parameter", checks.name_pattern, text) for text in private_parameter]
+    private = [read_option("--private-parameter", checks.regex, text) for text in private_parameter]
     patterns = "|".join([PRIVATE_PARAMETERS, *private])
     privacy = PrivacyRules(queries, patterns, job.scope.max_url_length)
     make = partial(Listening, job, run, places, settings=settings, privacy=privacy)

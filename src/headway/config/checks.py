@@ -95,11 +95,11 @@ def without_login(url: str) -> str:
     return scheme + url.removeprefix(scheme).rpartition("@")[2]
 
 
-def name_pattern(text: str) -> str:
+def regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as problem:
-        raise UnitError(f"{text!r} is not a name, nor a pattern of names: {problem}") from None
+        raise UnitError(f"{text!r} is not a regular expression: {problem}") from None
     return text
 
 
