@@ -39,7 +39,7 @@ class RefusedError(HeadwayError):
 def grant(run: Path | str, watching: Watching, wish: Wish) -> Accepted:
     """Carry a wish to the crawl; RefusedError or another HeadwayError when it makes no sense."""
     if not isinstance(run, Path) or not watching.picture().run.takes_orders:
-        raise RefusedError(409, "a crawl by several processes takes no orders from here; change its job")
+        raise RefusedError(409, "a crawl on a server or by Scrapy spiders takes no orders from here")
     now = Instant(time.time())
     name: str = wish.__struct_config__.tag  # type: ignore[assignment]
     if isinstance(wish, SetBandwidth):
