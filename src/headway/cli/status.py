@@ -19,6 +19,7 @@ from headway.cli.tables import print_summary
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PATH",
     help="Draw the link and the sites as PNG or SVG.",
 )
 def status_command(run: Path | str, *, as_json: bool, plot: Path | None) -> int:
