@@ -53,12 +53,23 @@ def refusal(targets: tuple[str, ...], **options: object) -> str:
         ("strategy", "fastest", "--strategy: 'fastest' is no ordering; choose one of"),
         ("accept", ("html",), "--accept: 'html' is not a media type such as 'text/html'"),
         ("user_agent", "", "--user-agent: ''"),
+        (
+            "proxy",
+            "socks5://proxy.test:1",
+            "--proxy: 'socks5://proxy.test:1' is not a proxy such as 'http://",
+        ),
+        ("proxy", "proxy.test:3128", "--proxy: 'proxy.test:3128' is not a proxy"),
         ("user_agent", "me\r\nX-Evil: yes", "one line of plain ASCII"),
         ("user_agent", "böt/1.0", "one line of plain ASCII"),
     ],
 )
 def test_a_bad_option_is_named_as_it_was_written(option: str, value: object, words: str) -> None:
     assert words in refusal((URL,), **{option: value})
+
+
+@pytest.mark.parametrize("proxy", ["http://me:hunter2@", "ftp://me:hunter2@a.test", "me:hunter2@a.test:1"])
+def test_a_bad_proxy_is_told_without_its_password(proxy: str) -> None:
+    assert "hunter2" not in refusal((URL,), proxy=proxy)
 
 
 def test_a_bad_option_is_not_blamed_on_the_job_file(tmp_path: Path) -> None:
@@ -72,6 +83,7 @@ def test_a_bad_option_is_not_blamed_on_the_job_file(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ("[crawl]\nuser_agent = ''", "line 2: crawl.user_agent"),
+        ("[crawl]\nproxy = 'https://proxy.test'", "line 2: crawl.proxy: 'https://proxy.test'"),
         ("[crawl]\naccept = ['html']", "line 2: crawl.accept: 'html'"),
         ("[crawl]\nobjective = 'speed'", "line 2: crawl.objective: 'speed' is none of 'max-completion'"),
         ("[crawl]\nca_file = 'nowhere.pem'", "line 2: crawl.ca_file: 'nowhere.pem' cannot be read"),

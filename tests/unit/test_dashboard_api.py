@@ -23,8 +23,11 @@ from headway.dashboard.server import Served
 from headway.dashboard.watching import Watching, mean_rate
 from headway.errors import StoreError
 from headway.model.order import AddSite, SetDeadline, StopSite
+from headway.store.course import Gauges
 from headway.store.onlooker import SampleNow
+from headway.store.sqlite import SqliteStore
 from headway.testing.runs import BOUND, PAGE_BYTES, make_run
+from headway.units import BytesPerSecond, Instant
 
 A, B = "http://a.test", "http://b.test:8080"
 TOKEN = new_token()
@@ -383,3 +386,18 @@ def test_what_waits_is_counted_where_nobody_has_written_it_down(run: Path) -> No
         assert all(0.7 < line.progress < 0.9 for line in picture.sites)
     finally:
         watching.close()
+
+
+def test_a_crawl_that_looks_at_no_orders_takes_none(run: Path) -> None:
+    store = SqliteStore(run / "crawl.sqlite")
+    try:
+        for in_flight in (3, None):
+            at = Instant(1_900_000_000.0)
+            store.record_sample(at, 1, BytesPerSecond(1000.0), Gauges(in_flight=in_flight))
+            store.commit((), {})
+            watching = Watching(run, clock=lambda: 1_900_000_000.5)
+            assert watching.picture().run.state == "running"
+            assert watching.picture().run.takes_orders is (in_flight is not None)
+            watching.close()
+    finally:
+        store.close()

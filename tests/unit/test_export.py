@@ -66,6 +66,21 @@ def test_what_goes_wrong_leaves_no_half_file(run: Path, tmp_path: Path) -> None:
         export_pages(run, "jsonl", tmp_path / "nowhere" / "out.jsonl")
 
 
+def test_a_pipe_is_written_into_and_a_link_stays_one(run: Path, tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link.jsonl"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "out.jsonl")
+    descriptor = os.open(pipe, os.O_RDWR)  # nobody waits for the other end to be opened
+    try:
+        export_pages(run, "jsonl", pipe)
+        export_pages(run, "jsonl", link)
+        assert pipe.is_fifo()
+        assert link.is_symlink()
+        assert os.read(descriptor, 1_000_000) == (tmp_path / "out.jsonl").read_bytes()
+    finally:
+        os.close(descriptor)
+
+
 def test_the_command_guesses_the_format_and_survives_a_reader_that_leaves(run: Path, tmp_path: Path) -> None:
     def headway(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "headway", "export", *map(str, arguments)]

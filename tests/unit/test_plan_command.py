@@ -155,7 +155,7 @@ def test_the_plot_is_written_in_the_form_of_its_ending(
 
 
 def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    for name in ("nowhere/plan.png", "plan.unknown"):
+    for name in ("nowhere/plan.png", "plan.unknown", "plan"):
         with pytest.raises(HeadwayError, match="cannot write the plot"):
             plan(SIX, "--bandwidth", "1Mbit/s", "--plot", tmp_path / name)
 
@@ -241,7 +241,7 @@ def test_bad_json_is_refused_with_its_site_and_key(tmp_path: Path, text: str, co
 def test_a_bandwidth_that_is_missing_zero_or_without_a_unit_is_refused() -> None:
     with pytest.raises(JobError, match="give one, such as --bandwidth"):
         plan(SIX)
-    with pytest.raises(JobError, match="more than zero"):
+    with pytest.raises(UnitError, match=r"--bandwidth: .* must be above zero"):
         plan(SIX, "--bandwidth", "0Kbit/s")
     for text in ("1000", "-5Kbit/s", "1000kb/s", "nan Kbit/s"):
         with pytest.raises(UnitError):

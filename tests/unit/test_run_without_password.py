@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import headway as hw
 from headway.app.crawling import CrawlRun
 from headway.store.reader import RunReader
+from headway.store.sqlite import SqliteStore
+from headway.units import Instant
 
 
 def test_the_proxys_login_is_not_kept(tmp_path: Path) -> None:
@@ -16,3 +20,16 @@ def test_the_proxys_login_is_not_kept(tmp_path: Path) -> None:
         assert "secret" not in str(reader.job)
         assert "proxy.test:3128" in str(reader.job)
     assert b"secret" not in (tmp_path / "run" / "crawl.sqlite").read_bytes()
+
+
+def test_nor_is_it_by_run_scrapy(tmp_path: Path) -> None:
+    mastering = pytest.importorskip("headway.scrapy.mastering")
+    job = hw.Plan(tasks=[hw.Task("https://example.org/")], proxy="http://me:secret@proxy.test:3128").job
+    store = SqliteStore(tmp_path / "crawl.sqlite")
+    try:
+        mastering.configure(Instant(1.0), job, {job.sites[0].site: []}, {}, store)
+    finally:
+        store.close()
+    with RunReader(tmp_path) as reader:
+        assert reader.job["crawl"]["proxy"] == "http://proxy.test:3128"
+    assert b"secret" not in (tmp_path / "crawl.sqlite").read_bytes()

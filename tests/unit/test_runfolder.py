@@ -108,6 +108,12 @@ def test_a_folder_with_other_files_is_refused_and_untouched(path):
     assert [each.name for each in path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_place_under_a_file_is_told_as_such(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(StoreError, match=r"notes\.txt/run: a part of this path is a file"):
+        RunFolder.open(tmp_path / "notes.txt" / "run", {}, 0.0)
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(path):
     path.write_text("precious")
     with pytest.raises(StoreError, match="a file, not a folder"):

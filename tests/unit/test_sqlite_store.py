@@ -223,6 +223,17 @@ def test_a_reader_of_nothing_says_what_is_wrong(tmp_path):
         RunReader(tmp_path)
 
 
+def test_a_reader_is_told_what_else_it_was_given(tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("hello")
+    with pytest.raises(StoreError, match=r"notes\.txt: a file, .* give the run folder"):
+        RunReader(notes)
+    with pytest.raises(StoreError, match="there is no such folder"):
+        RunReader(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="File name too long"):
+        RunReader(tmp_path / ("x" * 300))
+
+
 def test_a_finished_run_is_one_plain_file_and_reading_leaves_nothing_behind(store, path):
     store.commit([settled(page(1))], {})
     store.close()
@@ -327,14 +338,10 @@ def test_references_are_counted_from_the_links(store, path):
     a, b, c, unknown = (page(number) for number in range(4))
     store.commit([SaveFound((a, b, c))], {})
     store.commit([settled(a, links=(b, c, c)), settled(b, links=(a, c, unknown))], {})
-    with RunReader(path) as reader:
-        references = reader.references()
-        assert dict(zip(references.keys.tolist(), references.counts.tolist(), strict=True)) == {
-            a.key: 1,
-            b.key: 1,
-            c.key: 3,
-        }
-        assert [reader.url_of(key) for key in (a.key, c.key, unknown.key)] == [a.url, c.url, None]
+    with RunSums(path.parent) as sums:
+        found = {each.url: each.links for each in LinkGraph(sums).most_referenced(10)}
+        assert found == {a.url: 1, b.url: 1, c.url: 3}
+        assert [sums.url_of(key) for key in (a.key, c.key, unknown.key)] == [a.url, c.url, None]
 
 
 def test_links_of_a_page_fetched_twice_count_once_and_as_they_are_now(store, path):
@@ -343,10 +350,6 @@ def test_links_of_a_page_fetched_twice_count_once_and_as_they_are_now(store, pat
     store.commit([settled(a, links=(b, c)), settled(b, links=(a,))], {})
     store.commit([SaveAgain((a, b), Instant(150.0))], {})
     store.commit([settled(a, links=(b,), at=200.0)], {})
-    expected = {a.key: 1, b.key: 1}
-    with RunReader(path) as reader:
-        references = reader.references()
-        assert dict(zip(references.keys.tolist(), references.counts.tolist(), strict=True)) == expected
     with RunSums(path.parent) as sums:
         assert {found.url: found.links for found in LinkGraph(sums).most_referenced(9)} == {
             a.url: 1,

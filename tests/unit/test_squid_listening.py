@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from headway.squid.intake import Intake
 from headway.squid.listener import Listener
 from headway.squid.privacy import PrivacyRules
 from headway.squid.spool import SpoolReader, SpoolWriter
+from headway.squid.tailing import Tail
 from headway.squid.tally import Tally
 from headway.testing.squid import free_port
 from headway.units import Instant
@@ -158,6 +160,27 @@ async def test_a_log_that_is_rotated_and_a_listener_that_was_away_lose_nothing(t
     async with Listener(tmp_path, [LogFile(log)], each, WallClock()):
         await until(lambda: each.tally.accepted == 3)
     assert spooled(tmp_path) == [f"http://a.test/{name}" for name in ("one", "two", "three")]
+
+
+async def test_a_log_is_followed_on_after_a_moment_in_which_it_could_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, each, failures = tmp_path / "access.log", intake(), [0]
+    remember = Tail.remember
+
+    def fail_at_first(tail: Tail) -> None:
+        failures[0] += 1
+        if failures[0] <= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        remember(tail)
+
+    monkeypatch.setattr(Tail, "remember", fail_at_first)
+    log.touch()
+    async with Listener(tmp_path, [LogFile(log)], each, WallClock()):
+        await until(lambda: failures[0] > 2)
+        log.write_text(NATIVE.format(url="http://a.test/after"))
+        await until(lambda: each.tally.accepted == 1)
+    assert spooled(tmp_path) == ["http://a.test/after"]
 
 
 async def test_ten_thousand_urls_at_once_are_taken_or_counted_as_lost(tmp_path: Path) -> None:

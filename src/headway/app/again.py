@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.checks import pause
-from headway.errors import StoreError, UnitError
+from headway.errors import UnitError
 from headway.store.again import begin_round
-from headway.store.reader import RunReader, open_reader
+from headway.store.reader import open_reader
 from headway.units import Instant, Seconds
 
 
 def job_tables(run: Path | str) -> dict[str, Any]:
     """The job as the run folder remembers it, or the server."""
-    if isinstance(run, str):
-        with open_reader(run) as server:
-            return server.job
-    if not run.exists():
-        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
-    with RunReader(run) as reader:
+    with open_reader(run) as reader:
         return reader.job
 
 

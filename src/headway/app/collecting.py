@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from headway.app.building import build_machine
-from headway.app.crawling import Meter, without_password
+from headway.app.crawling import Meter, check_is_same_crawl
 from headway.app.membership import build_session
 from headway.app.ordering import waiting_order
 from headway.app.view import View, view_of
 from headway.config.job import Job, build_job
+from headway.config.kept import without_password
 from headway.config.reading import Source, convert
 from headway.errors import HeadwayError, StoreError
 from headway.fetch.http import HttpFetcher
@@ -56,7 +57,8 @@ def begin(job: Job, address: Address, now: Instant) -> Instant:
             lambda run: run.execute("SELECT site FROM site JOIN task ON id = site_id").fetchall()
         )
         row = store.asked(lambda run: run.execute("SELECT started_at FROM crawl").fetchone())
-        _check_is_same_crawl({site for (site,) in known}, job, address)
+        sites = {site for (site,) in known}
+        check_is_same_crawl(sites, job, address.shown, "give this one another name after the #")
         started_at = now if row is None else Instant(row[0])
         store.create(started_at, without_password(job))
         # Seeds that are known already are not queued again, so that a longer job goes on from here.
@@ -261,11 +263,3 @@ class CollectRun:
 def _close_quietly(coordinator: PostgresCoordinator) -> None:
     with suppress(HeadwayError):
         coordinator.close()
-
-
-def _check_is_same_crawl(known: set[str], job: Job, address: Address) -> None:
-    if known and known.isdisjoint(wish.site for wish in job.sites):
-        raise HeadwayError(
-            f"{address.shown} holds a crawl of other sites ({min(known)}"
-            f"{' and others' if len(known) > 1 else ''}); give this one another name after the #"
-        )

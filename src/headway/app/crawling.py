@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from headway.app.building import build_collector, build_fetcher, build_machine, build_revisit
 from headway.app.chronicle import Chronicle
@@ -21,6 +18,7 @@ from headway.app.ordering import waiting_order
 from headway.app.parasite import Parasite, WithParasite
 from headway.app.view import View, view_of
 from headway.config.job import Job
+from headway.config.kept import without_password
 from headway.errors import HeadwayError
 from headway.fetch.robots import rules_from_text
 from headway.live.collector import Collected
@@ -61,7 +59,7 @@ class CrawlRun:
         self._job = job
         self._clock = WallClock()
         now = self._clock.now()
-        self._fetcher = build_fetcher(job, self._clock)  # refuses a bad proxy before there is a folder
+        self._fetcher = build_fetcher(job, self._clock)
         self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
@@ -69,7 +67,7 @@ class CrawlRun:
         self._orders = OrderWatch(folder)
         with ExitStack() as opened:
             opened.callback(self.folder.close)
-            check_is_same_crawl(snapshot, job, folder)
+            check_is_same_folder(snapshot, job, folder)
             recrawls = self.folder.store.has_rounds or job.revisiting is not None
             self.crawl = build_machine(
                 job,
@@ -271,24 +269,16 @@ class Meter:
         self._readings.append((now, received, sites))
 
 
-def without_password(job: Job) -> dict[str, Any]:
-    """The job as the run folder keeps it: others may read that, so the proxy's login is left out."""
-    tables: dict[str, Any] = msgspec.to_builtins(job.file)
-    proxy = job.file.crawl.proxy
-    if proxy is not None and "@" in proxy:
-        scheme, _, rest = proxy.partition("://")
-        tables["crawl"]["proxy"] = f"{scheme}://{rest.rpartition('@')[2]}"
-    return tables
-
-
-def check_is_same_crawl(snapshot: Snapshot | None, job: Job, folder: Path) -> None:
-    """A job may grow or shrink from run to run; with no site in common it is another one."""
+def check_is_same_folder(snapshot: Snapshot | None, job: Job, folder: Path) -> None:
     known = {task.site for task in snapshot.tasks} if snapshot is not None else set()
+    check_is_same_crawl(known, job, str(folder), "give another folder with --out")
+
+
+def check_is_same_crawl(known: Set[str], job: Job, where: str, cure: str) -> None:
+    """A job may grow or shrink from run to run; with no site in common it is another one."""
     if known and known.isdisjoint(wish.site for wish in job.sites):
-        raise HeadwayError(
-            f"{folder} holds a crawl of other sites ({min(known)}{' and others' if len(known) > 1 else ''}); "
-            "give another folder with --out"
-        )
+        others = " and others" if len(known) > 1 else ""
+        raise HeadwayError(f"{where} holds a crawl of other sites ({min(known)}{others}); {cure}")
 
 
 def quotas_so_far(now: Instant, job: Job, folder: Path) -> list[QuotaTally]:

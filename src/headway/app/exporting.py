@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
-from headway.errors import HeadwayError, StoreError
+from headway.errors import HeadwayError
 from headway.store.cdxj import write_index
 from headway.store.failures import clear_errors
 from headway.store.reader import PageRow, open_reader
@@ -51,8 +51,6 @@ class ExportedPage(msgspec.Struct, frozen=True, gc=False):
 
 def export_pages(run: Path | str, kind: str, out: Path | IO[bytes]) -> int:
     """Write the pages of a run to a file or a stream; returns how many lines there were."""
-    if isinstance(run, Path) and not run.is_dir():
-        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
     write: Callable[[Path | str, IO[bytes]], int] = {"jsonl": _jsonl, "parquet": _parquet, "cdxj": _cdxj}[
         kind
     ]
@@ -146,6 +144,11 @@ def _in_place(path: Path) -> Iterator[IO[bytes]]:
     if not path.parent.is_dir():
         raise HeadwayError(f"{path}: there is no folder {path.parent} to write it into")
     with clear_errors(path), _named(path):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:  # or a pipe: renamed over, it would be gone
+                yield device
+            return
+        path = path.resolve()  # a link stays, and what it leads to is written
         fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with fresh.open("wb") as file:

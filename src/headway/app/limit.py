@@ -7,27 +7,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headway.config.checks import rate
 from headway.errors import StoreError, UnitError
-from headway.units import BytesPerSecond, parse_rate
+from headway.store.inplace import put_in_place
+from headway.store.reader import database_of
+from headway.units import BytesPerSecond
 
 LIMIT_FILE = "bandwidth"
 
 
 def write_limit(folder: Path, text: str | None) -> None:
     """Set the bound of a run, or with None give it back to its job."""
-    if not (folder / "crawl.sqlite").is_file():
-        raise StoreError(f"{folder}: not a run folder (it has no crawl.sqlite); give one that a crawl made")
-    path = folder / LIMIT_FILE
+    path = database_of(folder).with_name(LIMIT_FILE)
     try:
         if text is None:
             path.unlink(missing_ok=True)
             return
-        if not parse_rate(text) > 0:
-            raise UnitError(f"{text!r} would let nothing through; it must be above zero")
-        # Renamed into place, so that a running crawl never reads half of it.
-        fresh = path.with_name(LIMIT_FILE + ".new")
-        fresh.write_text(text.strip() + "\n", encoding="utf-8")
-        fresh.replace(path)
+        rate(text)
+        put_in_place(path, f"{text.strip()}\n".encode())
     except OSError as problem:
         raise StoreError(f"{path}: cannot be written: {problem.strerror}") from None
 
@@ -56,7 +53,6 @@ class LimitWatch:
     def _read(self) -> BytesPerSecond | None:
         """What cannot be read leaves the bound as it was: a slip of the pen must not open the link."""
         try:
-            rate = parse_rate(self._path.read_text(encoding="utf-8").strip())
+            return rate(self._path.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError, UnitError):
             return self.limit_bytes_per_s
-        return rate if rate > 0 else self.limit_bytes_per_s

@@ -16,7 +16,7 @@ from msgspec import structs
 from headway.errors import StoreError
 from headway.model.order import AddSite, Order, Pause, Resume
 from headway.store.onlooker import Onlooker
-from headway.store.reader import DATABASE
+from headway.store.reader import database_of
 from headway.units import Instant
 
 ORDERS_FILE = "orders.jsonl"
@@ -30,9 +30,7 @@ class OrderLine(msgspec.Struct, frozen=True):
 
 def write_order(folder: Path, now: Instant, order: Order) -> None:
     """Hand an order to the crawl in a folder: to the one that runs within a second, else to the next."""
-    if not (folder / DATABASE).is_file():
-        raise StoreError(f"{folder}: not a run folder (it has no {DATABASE})")
-    path = folder / ORDERS_FILE
+    path = database_of(folder).with_name(ORDERS_FILE)
     line = msgspec.json.encode(OrderLine(now, order)) + b"\n"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -49,11 +47,8 @@ def with_known_pages(folder: Path, order: Order) -> Order:
     """A site that is added may have been linked to and passed over before: those pages are wanted now."""
     if not isinstance(order, AddSite):
         return order
-    onlooker = Onlooker(folder)
-    try:
+    with Onlooker(folder) as onlooker:
         passed_over = onlooker.passed_over(order.task.site, _MOST_PASSED_OVER)
-    finally:
-        onlooker.close()
     pages = {page.key: page for page in (*order.pages, *passed_over)}
     return structs.replace(order, pages=tuple(pages.values()))
 

@@ -31,8 +31,6 @@ def problem_from_file(
 ) -> tuple[Problem, Objective | None]:
     """The problem that a CSV or JSON table of sites, or a job file, describes; and the objective if it
     names one."""
-    if bandwidth_bytes_per_s is not None and not bandwidth_bytes_per_s > 0:
-        raise JobError("the bandwidth must be more than zero, or nothing is ever fetched")
     if path.suffix.lower() == ".toml":
         job = load_job(path)
         problem = problem_from_job(job, now, bandwidth_bytes_per_s, crawlers)

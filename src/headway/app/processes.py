@@ -21,13 +21,14 @@ from msgspec.structs import replace
 
 from headway.app.clock import WallClock
 from headway.app.counts import Counts
-from headway.app.crawling import check_is_same_crawl, quotas_so_far, without_password
+from headway.app.crawling import check_is_same_folder, quotas_so_far
 from headway.app.limit import LimitWatch
 from headway.app.orderfile import OrderWatch, with_known_pages
 from headway.app.ordering import waiting_order
 from headway.app.view import View
 from headway.app.worker import Order
 from headway.config.job import Job
+from headway.config.kept import without_password
 from headway.errors import HeadwayError
 from headway.fleet.coordinator import Parcel
 from headway.fleet.desk import Desk
@@ -59,7 +60,7 @@ class ProcessRun:
         now = self._clock.now()
         self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
         try:
-            check_is_same_crawl(self.folder.snapshot, job, folder)
+            check_is_same_folder(self.folder.snapshot, job, folder)
             snapshot = self.folder.snapshot
             self.started_at = snapshot.started_at if snapshot is not None else now
             # Seeds that are known already are not queued again, so that a longer job file goes on from here.
@@ -270,9 +271,7 @@ class _WorkerProcess:
                 [sys.executable, "-m", "headway.app.worker", *map(str, fds)],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                env={"OPENBLAS_NUM_THREADS": "1"}
-                | os.environ
-                | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         self.beats.send_bytes(pack(order))
 

@@ -87,11 +87,8 @@ def gather(folder: Path, *, is_over: bool = False) -> RunFacts:
 
 
 def _is_alive(folder: Path, samples: Floats) -> bool:
-    onlooker = Onlooker(folder)
-    try:
+    with Onlooker(folder) as onlooker:
         has_process = onlooker.crawling_process() is not None
-    finally:
-        onlooker.close()
     return has_process and (not len(samples) or abs(time.time() - samples[-1, 0]) < _FRESH_S)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from headway.app.planning import problem_from_job
 from headway.config.job import load_job
-from headway.errors import HeadwayError, JobError, StoreError
+from headway.errors import HeadwayError, JobError
 from headway.policy.allocation.problem import Objective
 from headway.policy.pagerank import pagerank
 from headway.report.sim_result import SimResult
@@ -25,7 +25,7 @@ from headway.sim.synthetic import SyntheticSpec, make_web
 from headway.sim.trouble import Trouble
 from headway.sim.web import Servers, Web
 from headway.sim.whatif import what_if
-from headway.store.reader import RunReader
+from headway.store.reader import DATABASE, RunReader
 from headway.units import BytesPerSecond, Instant
 
 MEASURED_SPREAD, GIVEN_SPREAD, GUESSED_SPREAD = 0.15, 0.3, 0.8
@@ -45,7 +45,7 @@ def load_web(target: str, *, seed: int = 0) -> tuple[Web, Servers]:
             f"{target} is not there; give a graph folder, a run folder, a job file, or for example"
             " synthetic:pages=100000"
         )
-    if path.name == "crawl.sqlite" or (path / "crawl.sqlite").exists():
+    if path.name == DATABASE or (path / DATABASE).exists():
         return web_of_run(path, seed=seed)
     web = load_graph(path, seed=seed)
     return web, Servers.drawn(len(web.sites), seed)
@@ -129,8 +129,6 @@ def what_if_of_job(
 
 def bytes_held(run: Path) -> dict[str, float]:
     """What each site of an earlier run gave, and by the mean of its pages what it had still waiting."""
-    if not run.exists():
-        raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
     with RunReader(run) as reader:
         sites = reader.sites()
     answered = {row.site: row.done + row.failed for row in sites}

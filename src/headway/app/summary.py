@@ -70,8 +70,6 @@ def begun_at(folder: Path | str) -> Instant | None:
 
 def summarise(folder: Path | str) -> Summary:
     """Of a run folder, or of a crawl on a PostgreSQL server by its address."""
-    if isinstance(folder, Path) and not folder.exists():
-        raise StoreError(f"{folder}: there is no such folder; give the run folder of a crawl")
     with open_reader(folder) as reader:
         started_at = reader.started_at
         totals = reader.totals()

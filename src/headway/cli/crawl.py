@@ -20,6 +20,7 @@ from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
 from headway.cli.log import Log, log_options, printable
 from headway.cli.progress import Progress
 from headway.cli.running import allow_many_files, drain_on_signals, tell
+from headway.cli.runs import RunType
 from headway.cli.serve import beside, serve_options
 from headway.cli.tables import print_summary
 from headway.config.job import Job, build_job
@@ -29,7 +30,7 @@ from headway.errors import HeadwayError, JobError
 from headway.model.outcome import Kind
 from headway.parse.heap import keep_freed_memory
 from headway.parse.url import page_of
-from headway.store.postgres.address import Address, is_address
+from headway.store.postgres.address import Address
 from headway.units import Instant, format_duration
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ _DEFAULTS = CrawlTable()
 @click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
 @click.option(
     "--again",
+    type=RunType(),
     metavar="RUN",
     help="Visit the pages of a finished crawl once more, asking only for what has changed.",
 )
@@ -120,7 +122,7 @@ def crawl_command(
     targets: tuple[str, ...],
     out: Path,
     *,
-    again: str | None,
+    again: Path | str | None,
     older_than: str | None,
     processes: int,
     store: str | None,
@@ -142,19 +144,18 @@ def crawl_command(
     Exit codes: 0 all done, deadlines met; 1 error; 2 wrong usage; 3 done, deadlines missed; 4 bad job;
     5 disk full or run folder lost; 11 interrupted.
     """
-    if processes > 1 and (store is not None or (again is not None and is_address(again))):
+    if processes > 1 and (store is not None or isinstance(again, str)):
         raise click.UsageError(
             "--processes is for a run folder; on a server, start headway collect as often as you like"
         )
     _refuse_idle_options(out, again=again, older_than=older_than, store=store, archive=archive)
     if again is not None:
-        if is_address(again):
-            from headway.cli.collect import crawl_on_server
+        job = _job_again(targets, options, again, older_than, log)
+        if isinstance(again, Path):
+            return run_job(job, again, log, as_json=as_json, serve_at=serve_at, processes=processes)
+        from headway.cli.collect import crawl_on_server
 
-            job = _job_again(targets, options, again, older_than, log)
-            return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json, archive=archive)
-        job = _job_again(targets, options, Path(again), older_than, log)
-        return run_job(job, Path(again), log, as_json=as_json, serve_at=serve_at, processes=processes)
+        return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json, archive=archive)
     if not targets:
         raise click.UsageError(
             "give a job file or some URLs, or --again with the folder of a finished crawl",
@@ -177,7 +178,7 @@ def crawl_command(
 
 
 def _refuse_idle_options(
-    out: Path, *, again: str | None, older_than: str | None, store: str | None, archive: str | None
+    out: Path, *, again: Path | str | None, older_than: str | None, store: str | None, archive: str | None
 ) -> None:
     """An option that would change nothing is a misunderstanding."""
     if again is None:
@@ -188,12 +189,12 @@ def _refuse_idle_options(
         return
     if store is not None:
         raise click.UsageError("--again names the crawl; for one on a server give its address there")
-    if is_address(again):
+    if isinstance(again, str):
         return
     if archive is not None:
         raise click.UsageError("--archive is for a crawl on a server; --again names a run folder")
     is_out_given = click.get_current_context().get_parameter_source("out") is ParameterSource.COMMANDLINE
-    if is_out_given and out.absolute() != Path(again).absolute():
+    if is_out_given and out.absolute() != again.absolute():
         raise click.UsageError("--again goes on in the folder it names; leave --out away")
 
 

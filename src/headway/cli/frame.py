@@ -67,10 +67,10 @@ _PAPER_COLUMNS = 160
 
 
 def read_option(option: str, parse: Callable[[Written], T], value: Written) -> T:
-    """A quantity from the command line; what cannot be read is refused with the option's name."""
+    """A value from the command line; what cannot be read is refused with the option's name."""
     try:
         return parse(value)
-    except UnitError as problem:
+    except HeadwayError as problem:
         raise UnitError(f"{option}: {problem}") from None
 
 
@@ -118,6 +118,7 @@ class Frame(click.Group):
             return None
         if cmd_name in _CRAWLERS:
             # NumPy's algebra would else start threads that wait busily, a tenth of a second for each start.
+            # A crawl's worker processes inherit it.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(importlib.import_module(f"headway.cli.{name}"), f"{name}_command")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
@@ -31,5 +30,5 @@ def limit_command(run: Path | str, bandwidth: str | None, *, clear: bool) -> int
 
 
 def _is_running(run: Path) -> bool:
-    with contextlib.closing(Onlooker(run)) as onlooker:
+    with Onlooker(run) as onlooker:
         return bool(onlooker.collectors())

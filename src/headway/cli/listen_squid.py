@@ -19,7 +19,6 @@ from headway.cli.log import Log, log_options
 from headway.config import checks
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
-from headway.fetch.proxy import parse_proxy
 from headway.squid.address import HelperSocket, Place, parse_place
 from headway.squid.configuration import configuration
 from headway.squid.privacy import PRIVATE_PARAMETERS, PrivacyRules
@@ -73,7 +72,7 @@ def listen_squid_command(
     or its copy is old. Works beside a crawl that is running, and goes on when that ends.
     """
     default = HelperSocket(run.absolute() / FOLDER / "helper.sock")
-    places: list[Place] = [parse_place(text) for text in listen] or [default]
+    places: list[Place] = [read_option("--listen", parse_place, text) for text in listen] or [default]
     if print_config:
         socket = next((each for each in places if isinstance(each, HelperSocket)), default)
         program = shutil.which("headway-squid-helper") or "/usr/local/bin/headway-squid-helper"
@@ -82,7 +81,7 @@ def listen_squid_command(
         return 0
     if proxy is None:
         raise click.UsageError("say with --proxy which proxy the pages are fetched through")
-    parse_proxy(proxy)
+    read_option("--proxy", checks.proxy, proxy)
     job = _job_of(run)
     settings = ProxySettings(
         proxy,
@@ -92,7 +91,8 @@ def listen_squid_command(
         read_option("--max-connections", checks.count, max_connections),
         None if bandwidth is None else read_option("--bandwidth", checks.rate, bandwidth),
     )
-    patterns = "|".join([PRIVATE_PARAMETERS, *private_parameter])
+    private = [read_option("--private-parameter", checks.regex, text) for text in private_parameter]
+    patterns = "|".join([PRIVATE_PARAMETERS, *private])
     privacy = PrivacyRules(queries, patterns, job.scope.max_url_length)
     make = partial(Listening, job, run, places, settings=settings, privacy=privacy)
     listening = asyncio.run(_listen(make, proxy, log))
@@ -126,7 +126,7 @@ async def _listen(make: Callable[..., Listening], proxy: str, log: Log) -> Liste
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupt)
-    log.say("listening", f"listening, and fetching through {proxy.rpartition('@')[2]}; interrupt to end")
+    log.say("listening", f"listening, and fetching through {checks.without_login(proxy)}; interrupt to end")
     await listening.listen()
     return listening
 

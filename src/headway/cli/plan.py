@@ -10,13 +10,14 @@ import msgspec
 
 from headway.app.planning import compare, make_outlook, problem_from_file
 from headway.cli.frame import print_lines, read_option, stdout
+from headway.config import checks
 from headway.policy.allocation.outlook import Outlook
 from headway.policy.allocation.policies import POLICIES
 from headway.policy.allocation.problem import Objective, Problem
 from headway.report.plan_gantt import gantt
 from headway.report.plan_json import Compared, ObjectiveValues, plan_document
 from headway.report.plan_table import compare_table, most_telling, objective_line, site_table, verdict_lines
-from headway.units import Instant, parse_rate
+from headway.units import Instant
 
 
 @click.command("plan")
@@ -62,7 +63,7 @@ def plan_command(
         Instant(time.time()),
         bandwidth_bytes_per_s=None
         if bandwidth is None
-        else read_option("--bandwidth", parse_rate, bandwidth),
+        else read_option("--bandwidth", checks.rate, bandwidth),
         crawlers=crawlers,
     )
     goal = Objective(objective) if objective else wanted or Objective.MAX_COMPLETION

@@ -11,11 +11,11 @@ import msgspec
 
 from headway.cli.frame import results
 from headway.cli.log import Log, log_options
-from headway.store.postgres.address import is_address
+from headway.cli.runs import RunType
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RunType())
 @click.option(
     "-o",
     "--out",
@@ -25,9 +25,9 @@ from headway.store.postgres.address import is_address
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.option("--json", "as_json", is_flag=True, help="Say as JSON where it is and what it found.")
 @log_options
-def report_command(run: Path, *, out: Path | None, opens: bool, as_json: bool, log: Log) -> int:
+def report_command(run: Path | str, *, out: Path | None, opens: bool, as_json: bool, log: Log) -> int:
     """Write a report of a run, running or not: one HTML file, and its figures as PNG, SVG and CSV."""
-    if is_address(str(run).replace(":/", "://", 1)):
+    if not isinstance(run, Path):
         raise click.UsageError(
             "a report is made of a run folder; a crawl on a server has headway status, export and serve"
         )

@@ -1,4 +1,5 @@
-"""How a run is named on the command line: by its folder, or by its address on a PostgreSQL server."""
+"""How a run is named on the command line: by its folder or the database in it, or by its address on a
+PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from headway.store.postgres.address import is_address
+from headway.store.reader import DATABASE
 
 
 class RunType(click.ParamType):  # type: ignore[type-arg]  # older ones take none
@@ -14,4 +16,7 @@ class RunType(click.ParamType):  # type: ignore[type-arg]  # older ones take non
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
         text = str(value)
-        return text if is_address(text) else Path(text)
+        if is_address(text):
+            return text
+        path = Path(text)
+        return path.parent if path.name == DATABASE else path

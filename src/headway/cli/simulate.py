@@ -10,6 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from headway.cli.frame import print_lines, read_option, stderr, stdout
+from headway.config import checks
 from headway.policy.ordering import ORDERING_NAMES
 from headway.policy.timetable import Entry, Timetable
 from headway.report.sim_result import SimResult
@@ -96,7 +97,7 @@ def simulate_command(
     half as much?
     """
     _refuse_idle_options(is_job=web.endswith(".toml"))
-    rate = None if bandwidth is None else read_option("--bandwidth", parse_rate, bandwidth)
+    rate = None if bandwidth is None else read_option("--bandwidth", checks.rate, bandwidth)
     if web.endswith(".toml"):
         from headway.app.simulating import what_if_of_job
 

@@ -16,7 +16,12 @@ from headway.cli.tables import print_summary
 @click.command("status")
 @click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the link and the sites as PNG or SVG.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PATH",
+    help="Draw the link and the sites as PNG or SVG.",
+)
 def status_command(run: Path | str, *, as_json: bool, plot: Path | None) -> int:
     """Show how far a crawl has come, in a run folder or on a PostgreSQL server, running or not."""
     summary = summarise(run)

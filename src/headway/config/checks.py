@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-from headway.errors import UnitError
+from headway.errors import JobError, UnitError
+from headway.fetch.proxy import parse_proxy
 from headway.parse.url import page_of
 from headway.units import Bytes, BytesPerSecond, Seconds, parse_duration, parse_rate, parse_size
 
@@ -74,6 +75,31 @@ def user_agent(text: str) -> str:
         raise UnitError(
             f"{text!r} is not one line of plain ASCII such as 'mybot/1.0 (+https://example.org/bot)'"
         )
+    return text
+
+
+def proxy(url: str) -> str:
+    try:
+        parse_proxy(url)
+    except JobError:
+        raise UnitError(
+            f"{without_login(url)!r} is not a proxy such as 'http://proxy.example:3128'; "
+            "only http:// proxies are spoken to (they carry https as well)"
+        ) from None
+    return url
+
+
+def without_login(url: str) -> str:
+    """A URL as others may see it: without user and password, if it has them."""
+    scheme = url[: url.find("://") + 3] if "://" in url else ""
+    return scheme + url.removeprefix(scheme).rpartition("@")[2]
+
+
+def regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as problem:
+        raise UnitError(f"{text!r} is not a regular expression: {problem}") from None
     return text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ from headway.config import checks
 from headway.config.lines import Path
 from headway.config.reading import Source
 from headway.config.schema import ExtractField, ExtractTable
-from headway.errors import HeadwayError, JobError
+from headway.errors import HeadwayError
 from headway.parse.extract import RESERVED, Field, Rule, check_xpath, css_to_xpath, xpath_of
 
 T = TypeVar("T")
@@ -46,16 +45,8 @@ def _field(name: str, value: str | ExtractField, source: Source, where: Path) ->
     else:
         query = _read(check_xpath, value.xpath or "", source, (*where, "xpath"))
     if value.regex is not None:
-        _read(_regex, value.regex, source, (*where, "regex"))
+        _read(checks.regex, value.regex, source, (*where, "regex"))
     return Field(name, query, value.type, value.every, value.join, value.regex, value.required)
-
-
-def _regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as problem:
-        raise JobError(f"{text!r} is not a regular expression: {problem}") from None
-    return text
 
 
 def _read(parse: Callable[[str], T], value: str, source: Source, where: Path) -> T:

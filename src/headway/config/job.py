@@ -136,6 +136,7 @@ class _Builder:
         if crawl.admission_depth is not None:
             self._read(checks.count, crawl.admission_depth, "crawl", "admission_depth")
         self._read(checks.user_agent, crawl.user_agent, "crawl", "user_agent")
+        self._read_if(checks.proxy, crawl.proxy, "crawl", "proxy")
         self._check_ca_file(crawl.ca_file)
         job = Job(
             self._file,

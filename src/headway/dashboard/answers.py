@@ -81,7 +81,7 @@ class Run(msgspec.Struct, frozen=True):
     collectors: list[Collector]
     """The processes that crawl, on this machine or on several."""
     takes_orders: bool
-    """Whether it can be steered from here: a crawl by one process can."""
+    """Whether it can be steered from here: not a crawl on a server, nor one by Scrapy spiders."""
 
 
 class SiteLine(msgspec.Struct, frozen=True):

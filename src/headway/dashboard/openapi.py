@@ -11,7 +11,6 @@ from headway.dashboard.endpoints import ENDPOINTS, Endpoint
 from headway.version import __version__
 
 _REF = "#/components/schemas/{name}"
-_TOO_LARGE = 413
 _STATUSES = {
     400: "The question or the order cannot be read",
     401: "The token is missing or wrong",

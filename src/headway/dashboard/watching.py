@@ -205,7 +205,7 @@ class Watching:
             deadlines=sums.deadlines,
             errors=self._errors(now),
             collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
-            # Who writes down the link alone looks at no orders.
+            # Who does not count what is under way (run-scrapy) looks at no orders.
             takes_orders=self._folder is not None
             and not (is_live and last is not None and last.in_flight is None),
         )

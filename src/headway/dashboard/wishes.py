@@ -10,6 +10,7 @@ from pathlib import Path
 from headway.app.limit import write_limit
 from headway.app.orderfile import write_order
 from headway.config.deadline import deadline_at
+from headway.config.job import machine_zone
 from headway.dashboard.answers import (
     Accepted,
     AddSite,
@@ -38,7 +39,7 @@ class RefusedError(HeadwayError):
 def grant(run: Path | str, watching: Watching, wish: Wish) -> Accepted:
     """Carry a wish to the crawl; RefusedError or another HeadwayError when it makes no sense."""
     if not isinstance(run, Path) or not watching.picture().run.takes_orders:
-        raise RefusedError(409, "a crawl by several processes takes no orders from here; change its job")
+        raise RefusedError(409, "a crawl on a server or by Scrapy spiders takes no orders from here")
     now = Instant(time.time())
     name: str = wish.__struct_config__.tag  # type: ignore[assignment]
     if isinstance(wish, SetBandwidth):
@@ -89,4 +90,4 @@ def _zone(watching: Watching) -> dt.tzinfo:
             return zoneinfo.ZoneInfo(str(name))
         except (zoneinfo.ZoneInfoNotFoundError, ValueError):
             pass
-    return dt.datetime.now().astimezone().tzinfo or dt.UTC
+    return machine_zone()

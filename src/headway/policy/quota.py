@@ -1,5 +1,4 @@
-"""A volume that may be fetched in a day or a month: what is left of it, when it is renewed, and the rate
-that spreads what is left evenly until then."""
+"""A volume that may be fetched in a day or a month: what is left of it, and when it is renewed."""
 
 from __future__ import annotations
 
@@ -55,10 +54,6 @@ class QuotaTally:
     def renews_at(self, now: Instant) -> Instant:
         return self.quota.window(now)[1]
 
-    def even_rate(self, now: Instant) -> BytesPerSecond:
-        """The rate that makes what remains last until it is renewed."""
-        return BytesPerSecond(self.remaining_bytes(now) / (self.renews_at(now) - now))
-
     def cut(self, now: Instant, segments: Sequence[Segment]) -> list[Segment]:
         """The segments of a timetable with a rate of zero wherever the quota would be used up.
 
@@ -81,11 +76,6 @@ class QuotaTally:
                 remaining = remaining - rate * (spent_at - begin) if spent_at == end else 0.0
                 begin = end
         return pieces
-
-    def row(self, now: Instant) -> tuple[Instant, int]:
-        """What a store keeps: when the period began, and the bytes used since."""
-        self._turn(now)
-        return self.quota.window(now)[0], self._used_bytes
 
     def _turn(self, now: Instant) -> None:
         begin = self.quota.window(now)[0]

@@ -18,7 +18,6 @@ from headway.units import BytesPerSecond, Instant, Seconds
 
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
-DAY_S = 86400.0
 
 Segment = tuple[Seconds, Seconds, BytesPerSecond]
 """From, to (both reckoned from now) and the rate in between."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headway.errors import HeadwayError
 from headway.policy.allocation.capacity import FloatArray, IntArray
 from headway.policy.allocation.problem import Schedule
+from headway.report.figure import new_figure, save_figure
 from headway.report.plan_table import most_telling
 from headway.units import format_duration, format_rate
 
@@ -22,24 +22,14 @@ HEADROOM = 1.35
 
 def draw_plan(schedule: Schedule, title: str, path: Path) -> None:
     """Write PNG, SVG or PDF, by the file's ending."""
-    figure = plan_figure(schedule, title)
-    try:
-        figure.savefig(path, dpi=144)
-    except (OSError, ValueError) as problem:
-        raise HeadwayError(f"cannot write the plot {path}: {problem}") from problem
+    save_figure(plan_figure(schedule, title), path)
 
 
 def plan_figure(schedule: Schedule, title: str) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise HeadwayError(
-            "plots need matplotlib, which is not installed: pip install 'headway[plot]'"
-        ) from problem
     sites = most_telling(schedule, ROWS)
     sites.sort(key=lambda site: (schedule.start_s[site], schedule.end_s[site]))
     height = 2.6 + max(0.22 * len(sites), 1.6)
-    figure = Figure(figsize=(9.0, height), layout="constrained")
+    figure = new_figure(9.0, height)
     rows, link = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [max(0.22 * len(sites), 1.6), 1.4]}
     )

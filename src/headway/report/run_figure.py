@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headway.errors import HeadwayError
+from headway.report.figure import new_figure, save_figure
 from headway.report.run_charts import data_unit, short, time_unit
 
 _BLUE, _ORANGE, _INK, _PALE = "#0072b2", "#d55e00", "#222222", "#9bc4e2"
@@ -31,33 +31,16 @@ class SiteBar(msgspec.Struct, frozen=True):
 
 def draw_run(link: Sequence[LinkSecond], sites: Sequence[SiteBar], path: Path) -> None:
     """Write the figure as PNG, SVG or PDF, by the ending of the path."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise HeadwayError("figures need the extra: pip install 'headway[plot]'") from None
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
-
     rows = min(len(sites), 40)
-    figure, (top, below) = plt.subplots(
-        2,
-        1,
-        figsize=(9, 2.6 + 0.8 + 0.26 * max(rows, 1)),
-        height_ratios=(2.6, 0.8 + 0.26 * max(rows, 1)),
-        sharex=True,
-        layout="constrained",
-    )
-    try:
-        last_s = max([second.at_s for second in link] + [site.end_s for site in sites], default=0.0)
-        unit_s, unit = time_unit(last_s)
-        _draw_link(top, link, unit_s)
-        _draw_sites(below, sites[:rows], unit_s)
-        below.set_xlabel(f"{unit} since the start")
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as problem:
-        raise HeadwayError(f"{path}: the figure cannot be written: {problem}") from None
-    finally:
-        plt.close(figure)
+    link_height, sites_height = 2.6, 0.8 + 0.26 * max(rows, 1)
+    figure = new_figure(9.0, link_height + sites_height)
+    top, below = figure.subplots(2, 1, height_ratios=(link_height, sites_height), sharex=True)
+    last_s = max([second.at_s for second in link] + [site.end_s for site in sites], default=0.0)
+    unit_s, unit = time_unit(last_s)
+    _draw_link(top, link, unit_s)
+    _draw_sites(below, sites[:rows], unit_s)
+    below.set_xlabel(f"{unit} since the start")
+    save_figure(figure, path, dpi=120)
 
 
 def _draw_link(axes: Any, link: Sequence[LinkSecond], unit_s: float) -> None:

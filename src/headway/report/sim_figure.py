@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.errors import HeadwayError
+from headway.report.figure import new_figure, save_figure
 from headway.report.sim_result import Curve, SimResult
 from headway.report.sim_table import heading
 from headway.units import format_rate
@@ -31,21 +31,7 @@ _SECOND_STYLES = ("--", "-.", ":")
 
 def draw_comparison(results: Sequence[SimResult], path: Path) -> None:
     """Write PNG, SVG or PDF, by the file's ending."""
-    figure = comparison_figure(results)
-    try:
-        figure.savefig(path, dpi=144)
-    except (OSError, ValueError) as problem:
-        raise HeadwayError(f"cannot write the plot {path}: {problem}") from problem
-
-
-def new_figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise HeadwayError(
-            "plots need matplotlib, which is not installed: pip install 'headway[plot]'"
-        ) from problem
-    return Figure(figsize=(width, height), layout="constrained")
+    save_figure(comparison_figure(results), path)
 
 
 def comparison_figure(results: Sequence[SimResult]) -> Any:

@@ -85,7 +85,7 @@ class Ledger:
         courses = list(self._courses.values())
         self._courses = {}
         waiting = sum(course.waiting for course in courses)
-        gauges = Gauges(None, 0, waiting, self._done, self._failed)
+        gauges = Gauges(None, None, waiting, self._done, self._failed)
         bound = BytesPerSecond(self._neighbours.bound_bytes_per_s)
         self._store.record_sample(at, round(self._wire_bytes), bound, gauges, courses)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headway.config.job import Job, SiteWish
+from headway.config.kept import without_password
 from headway.fetch.http import HttpFetcher
 from headway.fetch.robots import MAX_ROBOTS_BYTES, judge
 from headway.model.command import SaveFound, SaveTasks
@@ -52,7 +53,7 @@ def configure(
     """The tasks, saved with all URLs that are known; `measured_bytes`: what sites held in an earlier run."""
     snapshot = store.load()
     if snapshot is None:
-        store.create(started_at, msgspec.to_builtins(job.file))
+        store.create(started_at, without_password(job))
     tasks = job.tasks(started_at)
     pages = tuple(
         {page.key: page for wish in job.sites for page in (*wish.seeds, *collected[wish.site])}.values()

@@ -214,7 +214,7 @@ class ScrapyRun:
 
     def _site_run(self, number: int, task: SiteTask) -> SiteRun:
         wish, table = task.wish, self._job.file.site[number]
-        name = re.sub(r"[^A-Za-z0-9.-]+", "-", wish.site.partition("://")[2])
+        name = self._file_name(wish.site)
         arguments: dict[str, Any] = dict(table.arguments)
         if table.spider is None:
             rules = msgspec.json.encode(wish.rules).decode()
@@ -233,6 +233,12 @@ class ScrapyRun:
             task.data_bytes,
             self._folder / "logs" / f"{name}.log",
         )
+
+    def _file_name(self, site: Site) -> str:
+        """By its host; where http and https of one host are two sites, by both."""
+        host = site.partition("://")[2]
+        is_shared = sum(wish.site.endswith(f"://{host}") for wish in self._job.sites) > 1
+        return re.sub(r"[^A-Za-z0-9.-]+", "-", site if is_shared else host)
 
     def _settings(self, name: str) -> dict[str, Any]:
         """What the job says in its own words, then what it says in Scrapy's."""

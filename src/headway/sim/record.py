@@ -49,10 +49,6 @@ class Record:
     def total_bytes(self) -> int:
         return int(self.wire_bytes.sum())
 
-    def serial_seconds(self) -> float:
-        """What one robot would have needed that never had to wait for anything but the answers."""
-        return float((self.ended_at - self.started_at).sum())
-
 
 def rank_curve(record: Record, ranks: Floats, pages: int) -> tuple[Floats, Floats, Floats]:
     """Fractions of the web's pages and of its PageRank after each page fetched, and the instants."""

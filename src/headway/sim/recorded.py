@@ -19,7 +19,7 @@ from headway.policy.pagerank import pagerank
 from headway.sim.web import Numbers, Servers, Web
 from headway.store import rows, schema
 from headway.store.failures import clear_errors
-from headway.store.reader import DATABASE
+from headway.store.reader import database_of
 
 _ANSWERED = """
     SELECT site.site, page.key, page.path, page.wire_bytes, page.duration_s, page.links
@@ -66,7 +66,7 @@ class _Answer(NamedTuple):
 
 def _last_answers(path: Path) -> dict[tuple[Site, PageKey], _Answer]:
     """A page that was asked for again counts as it was the last time."""
-    database = path if path.is_file() else path / DATABASE
+    database = database_of(path)
     connection = schema.open_for_reading(database)
     try:
         with clear_errors(database):

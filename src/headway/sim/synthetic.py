@@ -18,7 +18,6 @@ from headway.errors import JobError
 from headway.sim.web import Numbers, Web, draw_sizes
 
 Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _CHUNK_PAGES = 400_000
 _MAX_OUT_LINKS = 300

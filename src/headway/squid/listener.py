@@ -168,13 +168,9 @@ class Listener:
 
     def _look(self) -> None:
         for tail in self._tails:
-            while lines := tail.read():
-                self._take([read_log_line(line) for line in lines if line])
-            if tail.skipped:
-                bump(self._intake.tally.refused, "garbage", tail.skipped)
-                self._intake.tally.announced += tail.skipped
-                tail.skipped = 0
-            tail.remember()
+            # A log that may not be read just now, or a full disk, is tried again the next time.
+            with suppress(OSError):
+                self._follow(tail)
         for number, sock in enumerate(self._sockets):
             dropped = _dropped_by_system(sock)
             if dropped > self._drops.get(number, 0):
@@ -183,6 +179,15 @@ class Listener:
                 self._drops[number] = dropped
         with suppress(OSError):
             save_tally(self._folder / TALLY, self._intake.tally)
+
+    def _follow(self, tail: Tail) -> None:
+        while lines := tail.read():
+            self._take([read_log_line(line) for line in lines if line])
+        if tail.skipped:
+            bump(self._intake.tally.refused, "garbage", tail.skipped)
+            self._intake.tally.announced += tail.skipped
+            tail.skipped = 0
+        tail.remember()
 
 
 def _bound_unix(path: Path) -> socket.socket:

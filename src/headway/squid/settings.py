@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from headway.errors import StoreError
 from headway.squid.spool import FOLDER
 from headway.store.failures import clear_errors
+from headway.store.inplace import put_in_place
 
 _NAME = "settings.json"
 
@@ -31,12 +31,8 @@ def save_settings(run_folder: Path, settings: ProxySettings) -> None:
     path = run_folder / FOLDER / _NAME
     with clear_errors(path):
         path.parent.mkdir(mode=0o755, exist_ok=True)
-        temporary = path.with_name(f".{_NAME}.{os.getpid()}.tmp")
         # The way to the proxy may have a password in it.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(settings))
-        temporary.replace(path)
+        put_in_place(path, msgspec.json.encode(settings), 0o600)
 
 
 def load_settings(run_folder: Path) -> ProxySettings | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from headway.store.failures import clear_errors
+from headway.store.inplace import put_in_place
 from headway.units import Instant
 
 FOLDER = "announced"
@@ -120,9 +121,7 @@ class SpoolReader:
             return 0
 
     def _save(self, place: int) -> None:
-        temporary = self._place_path.with_name(f".{_PLACE}.{os.getpid()}.tmp")
-        temporary.write_text(f"{place}\n")
-        temporary.replace(self._place_path)
+        put_in_place(self._place_path, b"%d\n" % place)
 
 
 def _read_line(line: bytes, place: int) -> Announced | None:

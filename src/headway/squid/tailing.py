@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from headway.store.inplace import put_in_place
+
 _READ_BYTES = 1_048_576
 _LONGEST_LINE = 65_536
 
@@ -50,9 +52,8 @@ class Tail:
     def remember(self) -> None:
         """From here on after a restart. To be called when what was read is safe."""
         if self._fd >= 0:
-            temporary = self._memory.with_name(f".{self._memory.name}.{os.getpid()}.tmp")
-            temporary.write_bytes(msgspec.json.encode(_Position(self._inode, self._offset - len(self._rest))))
-            temporary.replace(self._memory)
+            position = _Position(self._inode, self._offset - len(self._rest))
+            put_in_place(self._memory, msgspec.json.encode(position))
 
     def close(self) -> None:
         if self._fd >= 0:

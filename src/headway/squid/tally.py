@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from headway.store.inplace import put_in_place
 
 
 class Tally(msgspec.Struct):
@@ -44,6 +45,4 @@ def load_tally(path: Path) -> Tally:
 
 
 def save_tally(path: Path, tally: Tally) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(msgspec.json.encode(tally))
-    temporary.replace(path)
+    put_in_place(path, msgspec.json.encode(tally))

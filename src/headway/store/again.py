@@ -15,7 +15,7 @@ from headway.model.outcome import Kind, Sighting
 from headway.model.page import AGAIN, Page, PageKey, Site
 from headway.store import schema
 from headway.store.failures import clear_errors
-from headway.store.reader import DATABASE
+from headway.store.reader import database_of
 from headway.units import Instant, Seconds
 
 ADD_SIGHTING = "INSERT INTO sighting VALUES (?, ?, ?, ?)"
@@ -95,7 +95,7 @@ def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(
 
     Deadlines are reckoned from now. Nothing happens, and None is returned, when pages still wait from before.
     """
-    path = run_folder / DATABASE
+    path = database_of(run_folder)
     schema.open_for_reading(path).close()  # says what is wrong before anything is made
     lock = schema.lock(path)
     try:

@@ -6,18 +6,14 @@ For reports of runs with millions of pages. Each question is one pass over the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.errors import StoreError
-from headway.store import rows, schema
-from headway.store.failures import clear_errors
-from headway.store.reader import DATABASE
+from headway.store import rows
+from headway.store.reader import RunDatabase
 
 _SITES = """
     SELECT site.id, site, done, failed, excluded, wire_bytes, content_bytes, deadline_at,
@@ -95,19 +91,7 @@ class FetchedSlice(NamedTuple):
     link_counts: NDArray[np.int64]
 
 
-class RunSums:
-    def __init__(self, folder: Path) -> None:
-        if not folder.exists():
-            raise StoreError(f"{folder}: there is no such folder; give the run folder of a crawl")
-        self.path = folder / DATABASE
-        self._connection = schema.open_for_reading(self.path)
-
-    def crawl(self) -> tuple[float, dict[str, Any]]:
-        row = self._all("SELECT started_at, job FROM crawl")
-        if not row:
-            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
-        return row[0][0], msgspec.json.decode(row[0][1])
-
+class RunSums(RunDatabase):
     def sites(self) -> list[SiteSums]:
         return [SiteSums(*row) for row in self._all(_SITES)]
 
@@ -174,18 +158,3 @@ class RunSums:
         """Reads through all sites: for a few keys only."""
         found = self._all(_URL, (key,))
         return rows.url_of(found[0][1], found[0][0]) if found and found[0][1] is not None else None
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        with clear_errors(self.path):
-            return self._connection.execute(query, values).fetchall()

@@ -34,7 +34,8 @@ class Gauges(msgspec.Struct, frozen=True, gc=False):
     predicted_bytes_per_s: float | None = None
     """What the servers under way should give together, by what was learnt of them, within the bound. None
     where nothing is planned."""
-    in_flight: int = 0
+    in_flight: int | None = 0
+    """None where nobody counts: such a crawl looks at no orders either."""
     waiting: int | None = 0
     """None where nobody knows of all: it is in the store."""
     done: int = 0

@@ -40,6 +40,7 @@ _BY_ERRNO = {
     errno.EPERM: _NO_PERMISSION,
     errno.EROFS: _NO_PERMISSION,
     errno.ENOENT: _LOST,
+    errno.ENOTDIR: "a part of this path is a file, not a folder; choose another place",
     errno.EIO: _LOST,
     errno.EMFILE: "too many open files; raise the limit (ulimit -n) or lower the number of connections",
 }

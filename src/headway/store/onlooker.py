@@ -7,17 +7,13 @@ Beside a crawl that writes, reading never waits and never makes it wait.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from headway.errors import StoreError
 from headway.model.page import Page, Site
-from headway.store import rows, schema
-from headway.store.failures import clear_errors
-from headway.store.reader import DATABASE
+from headway.store import rows
+from headway.store.reader import RunDatabase
 
 _LAST_PAGES = 5_000
 """Failures are looked for among the last so many pages: further back it would take long if they are rare."""
@@ -39,8 +35,6 @@ _FAILURES = """
     SELECT site.site, path, kind, status, detail, settled_at FROM page JOIN site ON site.id = page.site_id
     WHERE state = 'failed' AND page.id > (SELECT coalesce(max(id), 0) FROM page) - ?
     ORDER BY page.id DESC LIMIT ?"""
-
-
 _PASSED_OVER = """
     SELECT page.path, seen.key, page.depth
     FROM seen JOIN page ON page.id = seen.page_id
@@ -108,19 +102,10 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
-class Onlooker:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / DATABASE
+class Onlooker(RunDatabase):
+    def __init__(self, run: Path) -> None:
+        super().__init__(run)
         self._lock_path = self.path.with_name(self.path.name + "-lock")
-        self._connection = schema.open_for_reading(self.path)
-
-    def crawl(self) -> tuple[float, dict[str, Any]]:
-        """When the crawl was begun, and its job."""
-        row = self._all("SELECT started_at, job FROM crawl")
-        if not row:
-            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
-        return row[0][0], msgspec.json.decode(row[0][1])
 
     def sites(self) -> list[SiteNow]:
         return [SiteNow(*row) for row in self._all(_SITES)]
@@ -157,7 +142,7 @@ class Onlooker:
 
     @property
     def name(self) -> str:
-        return self.folder.resolve().name
+        return self.path.parent.resolve().name
 
     def collectors(self) -> list[CollectorNow]:
         """Who crawls just now, as far as can be told."""
@@ -174,13 +159,6 @@ class Onlooker:
         except (OSError, ValueError):
             return None
         return pid
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _all(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with clear_errors(self.path):
-            return self._connection.execute(query, tuple(values)).fetchall()
 
 
 def open_onlooker(run: Path | str) -> Onlooker:

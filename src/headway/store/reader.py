@@ -12,8 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from headway.errors import StoreError
 from headway.model.page import PageKey, Site
@@ -24,7 +22,6 @@ from headway.units import Instant
 
 DATABASE = "crawl.sqlite"
 _SLICE_ROWS = 5000
-_KEY_SLICE_ROWS = 100_000
 
 
 class SiteRow(msgspec.Struct, frozen=True, gc=False):
@@ -96,30 +93,67 @@ class PageRow(msgspec.Struct, frozen=True, gc=False):
     record_type: str | None
 
 
-class References(msgspec.Struct, frozen=True):
-    """How often each page is linked to from the pages fetched so far; keys ascend."""
+def database_of(run: Path) -> Path:
+    """The database of a run that is named by its folder, or by the `crawl.sqlite` in it; StoreError says what
+    else it is that was named."""
+    with clear_errors(run):
+        if run.is_dir():
+            path = run / DATABASE
+            if not path.is_file():
+                raise StoreError(
+                    f"{run}: not a run folder (it has no {DATABASE}); give one that a crawl made"
+                )
+            return path
+        if not run.exists():
+            raise StoreError(f"{run}: there is no such folder; give the run folder of a crawl")
+    if run.name != DATABASE:
+        raise StoreError(f"{run}: a file, and no SQLite database of a crawl; give the run folder of a crawl")
+    return run
 
-    keys: NDArray[np.int64]
-    counts: NDArray[np.int64]
 
+class RunDatabase:
+    """What all share that look into a run folder: its database, opened for reading only."""
 
-class RunReader:
-    """Opens a run folder, or the `crawl.sqlite` in one, for reading only."""
-
-    def __init__(self, path: Path | str) -> None:
-        path = Path(path)
-        self.path = path / DATABASE if path.is_dir() else path
+    def __init__(self, run: Path) -> None:
+        self.path = database_of(run)
         self._connection = schema.open_for_reading(self.path)
+
+    def crawl(self) -> tuple[float, dict[str, Any]]:
+        """When the crawl was begun, and its job as it was given then."""
+        row = self._all("SELECT started_at, job FROM crawl")
+        if not row:
+            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
+        return row[0][0], msgspec.json.decode(row[0][1])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with clear_errors(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+
+class RunReader(RunDatabase):
+    """Sums, sites, outcomes, samples and settled pages of a run."""
+
+    def __init__(self, run: Path | str) -> None:
+        super().__init__(Path(run))
 
     @property
     def started_at(self) -> Instant:
-        return Instant(self._crawl()[0])
+        return Instant(self.crawl()[0])
 
     @property
-    def job(self) -> dict[str, object]:
-        """The job as it was given when the crawl was begun."""
-        job: dict[str, object] = msgspec.json.decode(self._crawl()[1])
-        return job
+    def job(self) -> dict[str, Any]:
+        return self.crawl()[1]
 
     def totals(self) -> Totals:
         return Totals(*self._all(sql.TOTALS)[0])
@@ -155,56 +189,11 @@ class RunReader:
         """Site, instant, what was noticed, and of what."""
         return [(site, at, what, subject) for site, at, what, subject in self._all(sql.NOTICES)]
 
-    def references(self) -> References:
-        """Counted from the links of the fetched pages; links to pages never seen are left out."""
-        keys = np.empty(0, dtype=np.int64)
-        counts = np.empty(0, dtype=np.int64)
-        gathered: list[bytes] = []
-        for number, (_, blob) in enumerate(self._slices(sql.LINKS), 1):
-            gathered.append(blob)
-            if not number % _SLICE_ROWS:
-                keys, counts = _merged(keys, counts, gathered)
-        keys, counts = _merged(keys, counts, gathered)
-        known = np.isin(keys, np.fromiter(self._keys(), dtype=np.int64), assume_unique=True)
-        return References(keys[known], counts[known])
-
-    def url_of(self, key: PageKey) -> str | None:
-        """The URL of a page that waits or is settled. Reads through all sites: for a few keys only."""
-        row = self._all(sql.URL_OF, (key,))
-        return rows.url_of(row[0][1], row[0][0]) if row else None
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _keys(self) -> Iterator[int]:
-        site_id, key = 0, -(1 << 63)
-        while rows_read := self._all(sql.KEYS, (site_id, key, _KEY_SLICE_ROWS)):
-            yield from (each for _, each in rows_read)
-            site_id, key = rows_read[-1]
-
     def _slices(self, query: str) -> Iterator[tuple[Any, ...]]:
         last = 0
         while rows_read := self._all(query, (last, _SLICE_ROWS)):
             yield from rows_read
             last = rows_read[-1][0]
-
-    def _crawl(self) -> tuple[float, str]:
-        row = self._all("SELECT started_at, job FROM crawl")
-        if not row:
-            raise StoreError(f"{self.path}: the crawl was stopped before it began; start it again")
-        return row[0][0], row[0][1]
-
-    def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        with clear_errors(self.path):
-            return self._connection.execute(query, values).fetchall()
 
 
 def open_reader(run: Path | str) -> RunReader:
@@ -216,12 +205,3 @@ def open_reader(run: Path | str) -> RunReader:
     from headway.store.postgres.reader import PostgresReader
 
     return PostgresReader(str(run))
-
-
-def _merged(
-    keys: NDArray[np.int64], counts: NDArray[np.int64], gathered: list[bytes]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    new_keys, new_counts = np.unique(np.frombuffer(b"".join(gathered), dtype="<i8"), return_counts=True)
-    gathered.clear()
-    together, places = np.unique(np.concatenate((keys, new_keys)), return_inverse=True)
-    return together, np.bincount(places, np.concatenate((counts, new_counts)), len(together)).astype(np.int64)

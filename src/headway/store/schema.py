@@ -217,10 +217,6 @@ def close_for_good(connection: sqlite3.Connection) -> None:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """The database as the last commit left it, while a crawl may go on writing."""
-    if not path.is_file():
-        raise StoreError(
-            f"{path.parent}: not a run folder (it has no {path.name}); give one that a crawl made"
-        )
     address = f"{path.absolute().as_uri()}?mode=ro"
     with clear_errors(path):
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000)

@@ -107,15 +107,3 @@ PAGES = """
            warc_length, coalesce(payload_digest, digest), record_type
     FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
     WHERE page.id > ? ORDER BY page.id LIMIT ?"""
-# Of a page fetched more than once, those of its last version.
-LINKS = """
-    SELECT page.id, page.links FROM page
-    JOIN seen ON seen.site_id = page.site_id AND seen.key = page.key AND seen.page_id = page.id
-    WHERE page.id > ? AND page.links NOT NULL ORDER BY page.id LIMIT ?"""
-KEYS = "SELECT site_id, key FROM seen WHERE (site_id, key) > (?, ?) ORDER BY site_id, key LIMIT ?"
-URL_OF = """
-    SELECT site.site, coalesce(page.path, waiting.path)
-    FROM site JOIN seen ON seen.site_id = site.id AND seen.key = ?
-    LEFT JOIN page ON page.id = seen.page_id
-    LEFT JOIN waiting ON waiting.site_id = seen.site_id AND waiting.place = seen.place
-    LIMIT 1"""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "crawl"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_PASSWORD = re.compile(r"(?<=:)[^:/@]*(?=@)")
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/\s]*(?=@)|(?<=[?&])(password)=[^&#]*")
 _CONNECTED_IN_S = 10
 _SILENT_MS = 10_000
 _SCHEMES = ("postgresql://", "postgres://")
@@ -68,7 +68,7 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         """Without the password, for messages and logs."""
-        return f"{_PASSWORD.sub('***', self.url)}#{self.name}"
+        return f"{_hidden(self.url)}#{self.name}"
 
     def connect(self, purpose: str = "store") -> psycopg.Connection[tuple[Any, ...]]:
         """A new connection that speaks of this crawl's tables."""
@@ -106,7 +106,12 @@ class Address(msgspec.Struct, frozen=True):
         if not advice:
             is_lost = isinstance(error, _driver().OperationalError)
             advice = _operational(str(error)) if is_lost else "the database refused"
-        return StoreError(f"{self.shown}: {advice} ({_PASSWORD.sub('***', first_line)})")
+        return StoreError(f"{self.shown}: {advice} ({_hidden(first_line)})")
+
+
+def _hidden(text: str) -> str:
+    """Without the password, whether it stands before the host or among the parameters."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:***" if found[2] is None else "password=***", text)
 
 
 def is_address(text: str) -> bool:

@@ -38,9 +38,6 @@ from headway.store.sums import Sums
 if TYPE_CHECKING:
     import psycopg
 
-Found = tuple[int, PageKey, int]
-"""A page's site, key and place."""
-
 
 class Sorted:
     """A batch by what is to be done with it; of what is said twice the last word counts."""

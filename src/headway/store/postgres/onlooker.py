@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from headway.store.onlooker import CollectorNow, Onlooker
@@ -29,5 +28,5 @@ class PostgresOnlooker(Onlooker):
     def close(self) -> None:
         self._reader.close()
 
-    def _all(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._reader.ask(query, tuple(values))
+    def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._reader.ask(query, values)

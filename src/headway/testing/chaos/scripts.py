@@ -60,12 +60,3 @@ def goes_on(start: bytes, pieces: Iterable[bytes]) -> Script:
         await line.send_for_ever(pieces)
 
     return answer
-
-
-def by_path(answers: dict[str, bytes], other: bytes) -> Script:
-    """A whole answer for each path."""
-
-    async def answer(line: Line) -> None:
-        await line.send(answers.get(line.path, other))
-
-    return answer
