@@ -56,7 +56,8 @@ def test_all_together_stay_under_the_bound_and_use_it(
 ) -> None:
     _, guards = crew(tmp_path_factory.mktemp("link"), len(sizes))
     arrived = greedy(guards, sizes, latency_s)
-    assert fullest_second(arrived) <= 1.036 * BOUND
+    # A lump may come in the slot behind the one in which it was booked, and so into another second.
+    assert fullest_second(arrived) <= 1.02 * BOUND + max(sizes)
     later = sum(size for at, size in arrived if 1.0 <= at < 4.0) / 3.0
     assert later > BOUND - 2 * max(sizes)
 

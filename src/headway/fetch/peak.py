@@ -18,6 +18,12 @@ _LATE_FOR_S = 1.0
 _PACKET_BYTES = 1514
 
 
+def most_in_a_second(bound_bytes_per_s: float, tolerance: float) -> float:
+    """What a second may hold. On a slow link the packet with which somebody else's second begins or ends is
+    much of the tolerance, and is kept back."""
+    return max(bound_bytes_per_s, (1 + tolerance) * bound_bytes_per_s - _PACKET_BYTES)
+
+
 class PeakGuard:
     """Two rings of 10 ms slots: what arrived in the last second, what should arrive in the next."""
 
@@ -43,8 +49,7 @@ class PeakGuard:
             self._arrived = [arrived * bound_bytes_per_s / self._bound for arrived in self._arrived]
             self._arrived_bytes = sum(self._arrived, 0.0)
         self._bound = bound_bytes_per_s
-        # On a slow link the packet with which somebody else's second begins or ends is much of the tolerance.
-        self._limit = max(bound_bytes_per_s, (1 + self._tolerance) * bound_bytes_per_s - _PACKET_BYTES)
+        self._limit = most_in_a_second(bound_bytes_per_s, self._tolerance)
 
     def book(self, now: float, arrives_at: float, size_bytes: float) -> None:
         self._advance(now)
