@@ -187,3 +187,13 @@ def test_an_error_that_nobody_thought_of_ends_the_crawl_too() -> None:
     journal = CheckingJournal(collector, [ZeroDivisionError("a bug")])
     with pytest.raises(ZeroDivisionError):
         run_in_virtual_time(driver_of(collector, journal, 0.0).run(opening()))
+
+
+def test_a_crawl_that_is_stopped_before_it_runs_ends_at_once_and_loses_no_seed() -> None:
+    collector = ArchivingCollector([0.25] * PAGES)
+    journal = CheckingJournal(collector)
+    driver = driver_of(collector, journal, 0.0)
+    driver.stop()
+    run_in_virtual_time(driver.run(opening()))
+    assert collector.archived == []
+    assert journal.found == {page(number).url for number in range(3)}

@@ -83,7 +83,6 @@ class Parasite:
             save_tally(self._tally_path, self.tally)
 
     async def aclose(self) -> None:
-        await asyncio.sleep(0)  # a driver that has not had its first turn would not hear that it is to stop
         self._driver.stop()
         with suppress(Exception):
             await self._running

@@ -10,16 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from headway.policy.scope import DEFAULT_TYPES
 from headway.version import __version__
 
 DEFAULT_USER_AGENT = f"headway/{__version__} (+https://headway.example/bot)"
-DEFAULT_TYPES = (
-    "text/html",
-    "application/xhtml+xml",
-    "application/pdf",
-    "application/postscript",
-    "text/plain",
-)
 
 Objective = Literal["max-completion", "sum-completion", "tardiness", "late-sites"]
 

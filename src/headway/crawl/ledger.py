@@ -45,7 +45,6 @@ class SiteBook:
         "server",
         "started_at",
         "task",
-        "transfer_s",
         "wire_bytes",
     )
 
@@ -58,7 +57,6 @@ class SiteBook:
         self.in_flight = 0
         self.wire_bytes = 0
         self.content_bytes = 0
-        self.transfer_s = 0.0
         self.links_seen = 0.0
         self.links_new = 0.0
         self.new_per_page: float | None = None
@@ -123,7 +121,6 @@ class SiteBook:
         """Bytes and time count whether or not the page is kept: the link has carried them."""
         self.wire_bytes += outcome.wire_bytes
         self.content_bytes += outcome.content_bytes
-        self.transfer_s += outcome.duration_s
         self.answers += 1
         if self.started_at is None:
             self.started_at = Instant(now - outcome.duration_s)

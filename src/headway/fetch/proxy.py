@@ -34,9 +34,11 @@ def parse_proxy(url: str) -> Proxy:
     try:
         parsed = can_ada.parse(url)
     except ValueError as error:
-        raise JobError(f"proxy {url!r} is not a URL such as 'http://proxy.example:3128'") from error
+        told = url.rpartition("@")[2]  # never with its login
+        raise JobError(f"proxy {told!r} is not a URL such as 'http://proxy.example:3128'") from error
     if parsed.protocol != "http:":
-        raise JobError(f"proxy {url!r}: only http:// proxies are spoken to (they carry https as well)")
+        told = f"{parsed.protocol}//{parsed.host}"
+        raise JobError(f"proxy {told!r}: only http:// proxies are spoken to (they carry https as well)")
     authorization = ""
     if parsed.username or parsed.password:
         login = f"{unquote(parsed.username)}:{unquote(parsed.password)}"

@@ -114,10 +114,6 @@ class Office:
         """Something has happened that the next round need not be waited for."""
 
     @property
-    def workers(self) -> int:
-        return len(self._workers)
-
-    @property
     def reports(self) -> list[Report]:
         return [worker.report for worker in self._workers.values()]
 

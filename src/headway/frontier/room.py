@@ -28,7 +28,6 @@ class Room:
         "is_changed",
         "number",
         "put_off",
-        "rests",
         "site",
         "waiting",
     )
@@ -37,7 +36,6 @@ class Room:
         self.site = site
         self.free_at = Instant(0.0)
         self.busy = False
-        self.rests = False
         """Until `free_at`, whatever else comes in: no page can make the site ready any sooner."""
         self.is_changed = False
         """Its place among the sites has to be found anew."""

@@ -71,6 +71,7 @@ class LiveDriver:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Future[None] | None = None
+        self._is_stopped = False
 
     async def run(self, opening: Sequence[Event]) -> None:
         """Until the machine says that it has finished, or `stop`; then everything is on disk."""
@@ -78,6 +79,8 @@ class LiveDriver:
         self._over = self._loop.create_future()
         for event in opening:
             self.tell(event)
+        if self._is_stopped:
+            self.stop()
         try:
             await self._over
         finally:
@@ -99,6 +102,7 @@ class LiveDriver:
 
     def stop(self) -> None:
         """At once: what is under way is abandoned and will be fetched again by the next run."""
+        self._is_stopped = True  # perhaps before the first turn of `run`
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
