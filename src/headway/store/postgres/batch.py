@@ -186,7 +186,7 @@ class BatchWriter:
         for saving in settled:
             site_id, key = self._numbers.site_id(saving.page.site), saving.page.key
             place, page_id, state, kind = known.get((site_id, key), _UNKNOWN)
-            if kind == saving.outcome.kind == Kind.OUT_OF_SCOPE:
+            if place is None and kind == Kind.OUT_OF_SCOPE and _is_passed_over(saving):
                 continue  # somebody else came upon it before
             self._count(site_id, saving)
             if rows.is_final(saving.state):
@@ -299,3 +299,9 @@ _TASK_TYPES = (
     *("bigint",) * 3,
     "double precision",
 )
+
+
+def _is_passed_over(saving: SaveSettled) -> bool:
+    """Whether it was found, and not asked for."""
+    is_out = saving.outcome.kind is Kind.OUT_OF_SCOPE and saving.state is PageState.EXCLUDED
+    return is_out and saving.capture is None
