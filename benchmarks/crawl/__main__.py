@@ -78,6 +78,7 @@ def main() -> None:
             took = f"{run.crawling_s:.1f} s, CPU {run.cpu_s:.1f} s, nginx {run.server_cpu_s:.1f} s"
             console.print(f"{crawlers[name].name}: {len(run.pages):,} pages in {took} {run.problem}")
     said = [_described(sites), *_differences(crawlers, runs), *_two_processes(runs), *_ahead(crawlers, runs)]
+    said += _goals(runs)
     console.print(_table(crawlers, runs))
     for line in said:
         console.print(line)
@@ -173,6 +174,29 @@ def _two_processes(runs: dict[str, list[Run]]) -> Iterable[str]:
                 f"{said} {statistics.median(ratios):.2f} times as fast as one ({ratios[0]:.2f} to "
                 f"{ratios[-1]:.2f}), on two cores of which nginx takes {100 * part:.0f}% of the time used"
             )
+
+
+def _goals(runs: dict[str, list[Run]]) -> Iterable[str]:
+    """Whether the median of all runs reaches them, and how many of the runs do."""
+    ours = runs.get("headway", [])
+    if "scrapy" in runs:
+        peer = _median(runs["scrapy"]).pages_per_s
+        yield _goal("times Scrapy's pages/s", [run.pages_per_s / peer for run in ours], least=15.0)
+    yield _goal("s of CPU for 1,000 pages", [1000 * run.cpu_s_a_page for run in ours], most=0.5)
+    pairs = zip(ours, runs.get("headway-2", []), strict=False)
+    yield _goal(
+        "times one process by two", [two.pages_per_s / one.pages_per_s for one, two in pairs], least=1.7
+    )
+
+
+def _goal(what: str, figures: list[float], *, least: float = -math.inf, most: float = math.inf) -> str:
+    if not figures:
+        return f"{what}: not measured"
+    reached = sum(least <= figure <= most for figure in figures)
+    middle = statistics.median(figures)
+    asked = f"at least {least:g}" if least > -math.inf else f"at most {most:g}"
+    verdict = "met" if least <= middle <= most else "missed"
+    return f"goal, {asked} {what}: {middle:.2f}, {verdict} (by {reached} of {len(figures)} runs)"
 
 
 def _ahead(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[str]:

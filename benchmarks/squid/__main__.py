@@ -61,7 +61,7 @@ def main() -> None:
 def _print_announcing(count: int) -> bool:
     """Whether every one was taken or counted as lost."""
     is_met = True
-    print("| sent | announced/s | taken | lost and counted | uncounted |\n|---|---|---|---|---|")
+    print("\n| sent | announced/s | taken | lost and counted | uncounted |\n|---|---|---|---|---|")
     for name, rate in (("10,000 a second", 10_000.0), ("as fast as it goes", 0.0)):
         found = asyncio.run(announcing.measure(count, rate))
         print(
@@ -75,7 +75,7 @@ def _print_announcing(count: int) -> bool:
 
 def _print_freshness(pages: int, intervals_days: tuple[float, ...]) -> None:
     print(
-        "| changes | a visit every | way | freshness | of the fixed interval's | of the optimum's gain | "
+        "\n| changes | a visit every | way | freshness | of the fixed interval's | of the optimum's gain | "
         "requests a page and day |\n|---|---|---|---|---|---|---|"
     )
     for web, rates_of in freshness.WEBS.items():
