@@ -8,6 +8,7 @@ more addresses, with a comment at the end of every page, since a crawler that kn
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,8 @@ PACKAGES = (
 FOLDER = Path(__file__).parents[1] / "build" / "sites"
 PORT = 18_480
 _SUFFIXES = (".html", ".htm")
+_OTHER_FILES = 2500
+"""That nginx has open: connections, and a socket for each site."""
 
 
 class SiteFolder(NamedTuple):
@@ -185,10 +188,16 @@ http {{
   log_format bench '$msec $status $body_bytes_sent $server_addr $request_uri';
   access_log {here}/access.log bench buffer=256k flush=1s; {temporary}
   sendfile on; tcp_nodelay on; keepalive_timeout 60; keepalive_requests 1000000; etag off;
-  open_file_cache max=40000 inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;
+  open_file_cache max={_files_kept_open()} inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;
 {servers}
 }}
 """
+
+
+def _files_kept_open() -> int:
+    """A file beyond what a process may have open would not be served at all."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(40_000, most - _OTHER_FILES) if most != resource.RLIM_INFINITY else 40_000
 
 
 def _wait_until_up(url: str, process: subprocess.Popen[bytes], errors: Path) -> None:
