@@ -130,7 +130,7 @@ def _mean(turns: list[Turn]) -> Turn:
 
 def _turn(answered: mmap.mmap, pid: int, watcher: _Watcher, seconds: float, *, is_watched: bool) -> Turn:
     watcher.looks = is_watched
-    time.sleep(1.0)  # what was asked before is answered by now
+    time.sleep(0.3)  # what was asked before is answered by now
     before = _progress(answered, pid)
     asked = watcher.answers
     time.sleep(seconds)
