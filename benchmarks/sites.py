@@ -188,7 +188,8 @@ http {{
   log_format bench '$msec $status $body_bytes_sent $server_addr $request_uri';
   access_log {here}/access.log bench buffer=256k flush=1s; {temporary}
   sendfile on; tcp_nodelay on; keepalive_timeout 60; keepalive_requests 1000000; etag off;
-  open_file_cache max={_files_kept_open()} inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;
+  open_file_cache max={_files_kept_open()} inactive=600s;
+  open_file_cache_valid 600s; open_file_cache_errors on;
 {servers}
 }}
 """
