@@ -33,8 +33,9 @@ PACKAGES = (
 FOLDER = Path(__file__).parents[1] / "build" / "sites"
 PORT = 18_480
 _SUFFIXES = (".html", ".htm")
-_OTHER_FILES = 2500
-"""That nginx has open: connections, and a socket for each site."""
+_OTHER_FILES = 500
+_OTHER_FILES_A_SITE = 3
+"""That nginx has open: a socket to hear on, a connection, and a file on its way out."""
 
 
 class SiteFolder(NamedTuple):
@@ -188,17 +189,19 @@ http {{
   log_format bench '$msec $status $body_bytes_sent $server_addr $request_uri';
   access_log {here}/access.log bench buffer=256k flush=1s; {temporary}
   sendfile on; tcp_nodelay on; keepalive_timeout 60; keepalive_requests 1000000; etag off;
-  open_file_cache max={_files_kept_open()} inactive=600s;
+  open_file_cache max={_files_kept_open(len(sites))} inactive=600s;
   open_file_cache_valid 600s; open_file_cache_errors on;
 {servers}
 }}
 """
 
 
-def _files_kept_open() -> int:
+def _files_kept_open(sites: int) -> int:
     """A file beyond what a process may have open would not be served at all."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(40_000, most - _OTHER_FILES) if most != resource.RLIM_INFINITY else 40_000
+    if most == resource.RLIM_INFINITY:
+        return 40_000
+    return max(1, min(40_000, most - _OTHER_FILES - _OTHER_FILES_A_SITE * sites))
 
 
 def _wait_until_up(url: str, process: subprocess.Popen[bytes], errors: Path) -> None:

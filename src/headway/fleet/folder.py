@@ -21,6 +21,7 @@ from headway.fleet.coordinator import Lines, Parcel
 from headway.fleet.upload import without_sent
 from headway.model.command import SaveSettled, Saving
 from headway.model.decision import Decision
+from headway.policy.forgetting import keep_last
 from headway.ports import Original
 from headway.store import rows
 from headway.store.appendlog import AppendLog
@@ -71,8 +72,7 @@ class Contents:
 
     def learn(self, digest: str, original: Original, payload_digest: str) -> None:
         self._originals.setdefault(digest, (original, payload_digest))
-        if len(self._originals) > _DIGESTS_KEPT:
-            del self._originals[next(iter(self._originals))]
+        keep_last(self._originals, _DIGESTS_KEPT)
 
     def note(self, settled: SaveSettled, note: CaptureNote | None) -> None:
         if rows.is_original(settled, note):

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from headway.model.page import Site
+from headway.policy.forgetting import keep_last
 
 NEAR_BITS = 3
 """Two pages with nine words in ten in common differ in about so many bits, strangers in some thirty."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 EVERY_BIT = (1 << 64) - 1
 """A fingerprint comes as a signed number; here, bits are counted."""
@@ -32,13 +29,14 @@ def near(fingerprint: int, others: Iterable[int], bits: int = NEAR_BITS) -> int 
 
 
 class Mirrors:
-    """Sites with the same content at the same paths. Remembers the last so many pages of all sites."""
+    """Sites with the same content at the same paths. Remembers the last pages of all sites, up to so many."""
 
     def __init__(self, *, fewest_pages: int = 30, share: float = 0.9, most_pages: int = 65_536) -> None:
         self._fewest_pages = fewest_pages
         self._share = share
         self._most_pages = most_pages
-        self._first: dict[tuple[int, int], Site] = {}
+        self._first: dict[int, Site] = {}
+        """By hash of path and content: one small number, since there are so many of them."""
         self._pages: dict[Site, int] = {}
         self._met: dict[Site, int] = {}
         self._common: dict[tuple[Site, Site], int] = {}
@@ -49,7 +47,7 @@ class Mirrors:
         """A page has come; returns the site that is now known to be a mirror, if this one showed it."""
         self._met.setdefault(site, len(self._met))
         self._pages[site] = self._pages.get(site, 0) + 1
-        first = self._first.setdefault((hash(path), fingerprint), site)
+        first = self._first.setdefault(hash((path, fingerprint)), site)
         keep_last(self._first, self._most_pages)
         if self._home(first) == self._home(site):
             return None
@@ -65,9 +63,3 @@ class Mirrors:
 
     def _home(self, site: Site) -> Site:
         return self.mirrors.get(site, site)
-
-
-def keep_last(entries: dict[K, V], most: int) -> None:
-    """Forget the oldest entry where there are more than so many."""
-    if len(entries) > most:
-        del entries[next(iter(entries))]

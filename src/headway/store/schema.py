@@ -20,7 +20,9 @@ VERSION = 2
 _APPLICATION_ID = 0x68647779
 """`hdwy`, by which `file` and we know the database as ours."""
 
-_CACHE_KIB = 64 * 1024
+_CACHE_KIB = 16 * 1024
+"""A crawl's memory grows until this is full, and a larger one saves nothing: rows of a site lie together, and
+what is not here is in the system's own cache (`benchmarks/store`: the same CPU a page with 8 to 64 MiB)."""
 _CHECKPOINT_PAGES = 64 * 1024
 _BUSY_MS = 10_000
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from headway.model.outcome import Capture
+from headway.policy.forgetting import keep_last
 from headway.ports import Original, Response
 from headway.store import warc_record
 from headway.store.appendfile import AppendFile
@@ -84,8 +85,7 @@ class WarcArchive:
         self._note(capture, CaptureNote(response.requested_at, payload_digest, record_type))
         if record_type == "response" and digest:
             self._recent_payloads.setdefault(digest, payload_digest)
-            if len(self._recent_payloads) > _RECENT_KEPT:
-                del self._recent_payloads[next(iter(self._recent_payloads))]
+            keep_last(self._recent_payloads, _RECENT_KEPT)
         return capture
 
     @property
@@ -138,8 +138,7 @@ class WarcArchive:
 
     def _note(self, capture: Capture, note: CaptureNote) -> None:
         self._notes[capture.warc_file, capture.warc_offset] = note
-        if len(self._notes) > _NOTES_KEPT:
-            del self._notes[next(iter(self._notes))]
+        keep_last(self._notes, _NOTES_KEPT)
 
 
 def _says_not_modified(response: Response) -> bool:

@@ -16,7 +16,7 @@ _MOST_LIKENESSES = 4
 
 
 class Family:
-    __slots__ = ("_drifts", "_likenesses", "_tolerance", "credit", "is_told", "pages", "reason", "subject")
+    __slots__ = ("_drifts", "_likenesses", "_tolerance", "credit", "is_told", "reason", "subject")
 
     def __init__(
         self, reason: str, subject: str, tolerance: int, fingerprint: int, *, drifts: bool = False
@@ -30,7 +30,6 @@ class Family:
         self._drifts = drifts
         self._likenesses = [fingerprint]
         self.credit = CREDIT
-        self.pages = 0
         self.is_told = False
 
     @classmethod

@@ -23,5 +23,5 @@ class Lesson(msgspec.Struct, frozen=True):
     shape: str
     by_shape: Family | None
     """The pages whose addresses have the same shape; None if nothing varies in it."""
-    by_content: Family
-    """The pages that hardly differ from it."""
+    by_content: Family | None
+    """The pages that hardly differ from it; None if there are no others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.policy.duplicates import keep_last
+from headway.policy.forgetting import keep_last
 
 FEWEST_ADDRESSES = 512
 COMBINED = 8

@@ -7,13 +7,14 @@ know, and the next run too, comes out of `news` once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from headway.model.command import Command, SaveNotice, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
-from headway.policy.duplicates import EVERY_BIT, Mirrors, keep_last, near
+from headway.policy.duplicates import EVERY_BIT, Mirrors, near
+from headway.policy.forgetting import keep_last
 from headway.policy.traps import addresses
 from headway.policy.traps.family import Family
 from headway.policy.traps.lesson import Lesson, Mirroring
@@ -21,6 +22,7 @@ from headway.policy.traps.queries import QueryWatch
 from headway.units import Instant
 
 K = TypeVar("K")
+F = TypeVar("F", bound=Family | None)
 
 REPEATING_PATH = "trap: repeating path"
 SESSION_ID = "trap: session id"
@@ -52,7 +54,8 @@ class _SiteWatch:
 
     def __init__(self) -> None:
         self.by_shape: dict[str, Family] = {}
-        self.by_content: dict[int, Family] = {}
+        self.by_content: dict[int, Family | None] = {}
+        """Most pages are like no other: such a one is no family yet."""
         self.queries = QueryWatch()
 
 
@@ -158,7 +161,7 @@ class TrapWatch:
             if _is_far_ahead(now, path):
                 return CALENDAR
             parents = lesson.by_shape
-        elif lesson.by_content.pages > 1:
+        elif lesson.by_content is not None:
             parents = lesson.by_content
         else:
             return None
@@ -180,12 +183,10 @@ class TrapWatch:
             _put(watch.by_shape, shape, by_shape)
         alike = watch.by_content
         centre = fingerprint if fingerprint in alike else _centre_of(fingerprint, alike)
-        by_content = alike.get(centre) if centre is not None else None
-        if by_content is None or centre is None:
-            centre = fingerprint
-            by_content = Family(SAME_PAGE, f"{fingerprint:x}", SAME_BITS, fingerprint)
-        by_content.pages += 1
-        _put(alike, centre, by_content)
+        by_content = None
+        if centre is not None:
+            by_content = alike[centre] or Family(SAME_PAGE, f"{centre:x}", SAME_BITS, centre)
+        _put(alike, fingerprint if centre is None else centre, by_content)
         return Lesson(site, shape, by_shape, by_content)
 
     def _site(self, site: Site) -> _SiteWatch:
@@ -200,24 +201,24 @@ class TrapWatch:
             self._news.append(SaveNotice(mirror, now, MIRROR, self._mirrors.mirrors[mirror]))
 
 
-def _centre_of(fingerprint: int, families: dict[int, Family]) -> int | None:
+def _centre_of(fingerprint: int, families: Mapping[int, Family | None]) -> int | None:
     """The first page of the family that a page belongs to. A family that has grown is known by a few of its
     pages: those far from its first would else be families of their own, each to be given up anew."""
     centre = near(fingerprint, families, SAME_BITS)
     if centre is None:
         for first, family in families.items():
-            if family.has_grown and family.is_like(fingerprint):
+            if family is not None and family.has_grown and family.is_like(fingerprint):
                 return first
     return centre
 
 
-def _put(families: dict[K, Family], name: K, family: Family) -> None:
+def _put(families: dict[K, F], name: K, family: F) -> None:
     """As the latest; of too many the oldest that was not given up goes."""
     families.pop(name, None)
     families[name] = family
     if len(families) > _MOST_FAMILIES:
-        oldest = next((name for name, each in families.items() if not each.is_barren), next(iter(families)))
-        del families[oldest]
+        spared = (name for name, each in families.items() if each is None or not each.is_barren)
+        del families[next(spared, next(iter(families)))]
 
 
 def _is_far_ahead(now: Instant, path: str) -> bool:
