@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from headway.app.ordering import build_ordering
 from headway.config.job import Job
@@ -11,7 +11,7 @@ from headway.crawl.bound import LinkBound
 from headway.crawl.machine import Crawl
 from headway.crawl.steward import Steward
 from headway.fetch.http import HttpFetcher
-from headway.live.collector import Collected, LookUp, WebCollector
+from headway.live.collector import Collected, LookUp, MakeRoom, WebCollector
 from headway.model.copy import Copy
 from headway.model.page import Page
 from headway.parse.parsed import ParseOptions
@@ -122,7 +122,7 @@ def build_collector(
     clock: Clock,
     *,
     on_page: Callable[[Collected], None] | None = None,
-    make_room: Callable[[], Awaitable[object]] | None = None,
+    make_room: MakeRoom | None = None,
     find_copy: Callable[[Page], Copy | None] | None = None,
     look_up: LookUp | None = None,
     recrawls: bool = True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from headway.config.job import Job
 from headway.config.kept import without_password
 from headway.errors import HeadwayError
 from headway.fetch.robots import rules_from_text
-from headway.live.collector import Collected
+from headway.live.collector import Collected, MakeRoom
 from headway.live.driver import LiveDriver
 from headway.model.command import Saving
 from headway.model.decision import Decision
@@ -51,7 +51,7 @@ class CrawlRun:
         folder: Path,
         *,
         on_page: Callable[[Collected], None] | None = None,
-        make_room: Callable[[], Awaitable[object]] | None = None,
+        make_room: MakeRoom | None = None,
         on_decision: Callable[[Decision], None] | None = None,
         stays: bool = False,
     ) -> None:

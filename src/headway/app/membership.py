@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from headway.app.building import (
     build_collector,
@@ -20,9 +20,11 @@ from headway.fleet.folder import CollectorFolder, WorkerFolder
 from headway.fleet.lookups import Lookups
 from headway.fleet.rhythm import QUICK_BEAT_S
 from headway.fleet.session import Session
+from headway.live.driver import COMMIT_EVERY_S
 from headway.model.decision import Decision
 from headway.model.page import Site
 from headway.policy.revisit import AdaptiveRevisit
+from headway.units import Seconds
 
 
 def build_session(
@@ -38,6 +40,7 @@ def build_session(
     most_held: int | None = None,
     may_be_known: Callable[[str], bool] | None = None,
     quickest_beat_s: float = QUICK_BEAT_S,
+    commit_every_s: Seconds = COMMIT_EVERY_S,
 ) -> tuple[Session, HttpFetcher]:
     """`has_rounds`: all pages have been queued more than once. `most_held`: of the pages that wait, about so
     many are in memory; None: as many as the job says."""
@@ -48,8 +51,8 @@ def build_session(
     crawl = build_machine(job, is_part=True, revisit=revisit, recrawls=recrawls, most_held=most_held)
     sessions: list[Session] = []
 
-    async def make_room() -> None:
-        await sessions[0].make_room()
+    def make_room() -> Awaitable[object] | None:
+        return sessions[0].make_room()
 
     def round_trips() -> Iterator[tuple[Site, float]]:
         """Of the sites that we are connected to."""
@@ -89,6 +92,7 @@ def build_session(
         on_end=lookups.close,
         learns_from_visits=isinstance(revisit, AdaptiveRevisit),
         quickest_beat_s=quickest_beat_s,
+        commit_every_s=commit_every_s,
     )
     sessions.append(session)
     return session, fetcher

@@ -22,6 +22,7 @@ from headway.fleet.session import End
 from headway.parse.heap import keep_freed_memory
 from headway.store.known import KnownContents
 from headway.store.rows import fingerprint_of
+from headway.units import Seconds
 
 _QUICKEST_BEAT_S = 0.02
 """Through a pipe a question costs little."""
@@ -34,6 +35,7 @@ class Order(msgspec.Struct, frozen=True):
     folder: str
     has_rounds: bool
     most_held: int
+    commit_every_s: Seconds
 
 
 def main() -> int:
@@ -62,6 +64,7 @@ async def _work(order: Order, coordinator: PipeCoordinator, known: KnownContents
             may_be_limited=True,
             most_held=order.most_held,
             quickest_beat_s=_QUICKEST_BEAT_S,
+            commit_every_s=order.commit_every_s,
             may_be_known=lambda digest: known.may_have(fingerprint_of(digest)),
         )
         end = await session.run()

@@ -69,16 +69,17 @@ class Holdings:
         room = self._frontier.room(site)
         return not room.busy and not room.waiting
 
-    def sorted_out(self, pages: Sequence[Page], *, is_redirect: bool) -> tuple[list[Page], list[Page]]:
+    def sorted_out(self, pages: Sequence[Page], *, is_redirect: bool) -> tuple[Sequence[Page], list[Page]]:
         """Ours, and of the others' those that we come upon for the first time.
 
         A redirect costs no depth, and the count of those in a row is not passed on with a page: between two
         collectors it costs one, so that no chain of them is endless.
         """
-        ours = [page for page in pages if page.site in self.sites]
-        if len(ours) == len(pages):
-            return ours, []
-        others = [page for page in pages if page.site not in self.sites]
+        sites = self.sites
+        others = [page for page in pages if page.site not in sites]
+        if not others:
+            return pages, others
+        ours = [page for page in pages if page.site in sites]
         new = [others[position] for position in self._posted.add_all([page.key for page in others])]
         if is_redirect:
             new = [structs.replace(page, depth=page.depth + 1) for page in new]

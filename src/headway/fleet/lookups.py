@@ -6,7 +6,7 @@ A collector sees its own part only. Questions that come up while one is under wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -48,12 +48,12 @@ class Lookups:
     def find_copy(self, page: Page) -> Copy | None:
         return self._copies.pop((page.site, page.key), None)
 
-    async def look_up(self, pages: Sequence[Page], digest: str) -> None:
-        """Of pages that are known, or of a content, whatever is given."""
+    def look_up(self, pages: Sequence[Page], digest: str) -> Awaitable[None] | None:
+        """Of pages that are known, or of a content, whatever is given. None: nobody has to be asked."""
         if digest and self._may_be_known is not None and not self._may_be_known(digest):
             digest = ""
         if not pages and not digest:
-            return
+            return None
         if digest:
             self._digests[digest] = None
         self._pages |= {page.key: page for page in pages}
@@ -62,7 +62,7 @@ class Lookups:
         answered = self._answered
         if self._asking is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
-        await asyncio.shield(answered)
+        return asyncio.shield(answered)
 
     def close(self) -> None:
         if self._asking is not None:

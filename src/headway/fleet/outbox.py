@@ -7,7 +7,7 @@ turn among them, so that the answer knows of all that was committed before it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -58,9 +58,9 @@ class Outbox:
         """Nothing more comes: `run` returns when all is committed."""
         self._queue.put_nowait(None)
 
-    async def make_room(self) -> None:
-        """Pages wait here while too much waits to be committed."""
-        await self._room.wait()
+    def make_room(self) -> Awaitable[object] | None:
+        """What a page has to wait for, while too much waits to be committed."""
+        return None if self._room.is_set() else self._room.wait()
 
     def let_all_in(self) -> None:
         self._room.set()

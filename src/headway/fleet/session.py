@@ -26,7 +26,7 @@ from headway.fleet.outlook import SiteOutlook, outlooks_of
 from headway.fleet.probing import Measure, Probes
 from headway.fleet.rhythm import QUICK_BEAT_S, Rhythm
 from headway.fleet.takeover import sites_taken, visits_told
-from headway.live.driver import Collector, LiveDriver
+from headway.live.driver import COMMIT_EVERY_S, Collector, LiveDriver
 from headway.model.command import LoadPages, Saving
 from headway.model.decision import Decision
 from headway.model.event import (
@@ -80,6 +80,7 @@ class Session:
         measure: Measure | None = None,
         learns_from_visits: bool = False,
         quickest_beat_s: float = QUICK_BEAT_S,
+        commit_every_s: Seconds = COMMIT_EVERY_S,
     ) -> None:
         self._coordinator = coordinator
         self._folder = folder
@@ -94,7 +95,9 @@ class Session:
         self._on_end = on_end
         self._probes = Probes(measure)
         self._delays = delays
-        self._driver = LiveDriver(crawl, collector, self, clock, load_later=self._load_later)
+        self._driver = LiveDriver(
+            crawl, collector, self, clock, commit_every_s=commit_every_s, load_later=self._load_later
+        )
         self._beats = ThreadPoolExecutor(1, thread_name_prefix="headway-beats")
         self._rhythm = Rhythm(quickest_beat_s)
         self._outbox = Outbox(
@@ -104,6 +107,7 @@ class Session:
             tell=self._driver.tell,
             on_news=self._rhythm.beat_now,
         )
+        self.make_room = self._outbox.make_room
         self._portion = Portion(crawl.frontier.most_held, learns_from_visits)
         self._learning: set[asyncio.Task[None]] = set()
         self._collectors = 1
@@ -132,10 +136,6 @@ class Session:
         self._rhythm.saved(self._loop.time(), batch, self._pages_left)
 
     # -- the session ------------------------------------------------------------------------------------
-
-    async def make_room(self) -> None:
-        """Pages wait here while too much waits to be committed."""
-        await self._outbox.make_room()
 
     def leave(self) -> None:
         """Finish what is under way, commit it, give everything back."""

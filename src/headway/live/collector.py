@@ -38,8 +38,9 @@ _TAKEN_AT_ONCE = 2000
 """Of the pages on a long list. Taking in fifty thousand in one go would hold up everybody for a second."""
 
 _MOST_SITEMAPS = 1000
-LookUp = Callable[[Sequence[Page], str], Awaitable[None]]
-"""Of pages, or of a digest."""
+MakeRoom = Callable[[], Awaitable[object] | None]
+LookUp = Callable[[Sequence[Page], str], Awaitable[None] | None]
+"""Of pages, or of a digest. None from these: there is nothing to wait for, as for nearly every page."""
 _KEPT = frozenset({Kind.FETCHED, Kind.DUPLICATE, Kind.NOT_MODIFIED})
 
 
@@ -81,7 +82,7 @@ class WebCollector:
         accept_types: frozenset[str] | None,
         parse_options: ParseOptions,
         on_page: Callable[[Collected], None] | None = None,
-        make_room: Callable[[], Awaitable[object]] | None = None,
+        make_room: MakeRoom | None = None,
         find_copy: Callable[[Page], Copy | None] | None = None,
         extractor: Extractor | None = None,
         look_up: LookUp | None = None,
@@ -150,8 +151,9 @@ class WebCollector:
 
     async def _page(self, command: FetchPage, settle: Settle, fail: Fail) -> None:
         lease, page = command.lease, command.lease.page
-        if self._look_up is not None and is_again(lease.attempt):
-            await self._look_up((page,), "")
+        look_up = self._look_up
+        if look_up is not None and is_again(lease.attempt) and (asked := look_up((page,), "")) is not None:
+            await asked
         copy = self._copy_of(lease)
         accepted = self._accept_types
         if accepted is not None and self._reads_lists:
@@ -160,10 +162,11 @@ class WebCollector:
         response = await self._fetcher.fetch(request)
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         items = await self._extract(response, page) if self._extractor and parsed is not None else ()
-        if self._look_up is not None and (digest := self._keeper.unknown_digest(response, parsed, copy)):
-            await self._look_up((), digest)
-        if self._make_room is not None:
-            await self._make_room()
+        digest = self._keeper.unknown_digest(response, parsed, copy) if look_up is not None else ""
+        if look_up is not None and digest and (asked := look_up((), digest)) is not None:
+            await asked
+        if self._make_room is not None and (room := self._make_room()) is not None:
+            await room
         if parsed is not None and parsed.is_list:
             await self._take_in_list(parsed, settle)
         if not self._answered:
@@ -210,8 +213,8 @@ class WebCollector:
         """The pages on a list that it says have changed since they were last fetched."""
         assert self._find_copy is not None
         dated = [page for page in pages if parsed.modified_at.get(page.key) is not None]
-        if self._look_up is not None:
-            await self._look_up(dated, "")
+        if self._look_up is not None and (asked := self._look_up(dated, "")) is not None:
+            await asked
         changed = []
         for page in dated:
             modified_at, copy = parsed.modified_at[page.key], self._find_copy(page)

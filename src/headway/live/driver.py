@@ -25,6 +25,7 @@ from headway.units import FOREVER, Instant, Seconds
 
 FirstWaiting = Callable[[Site, int], Sequence[WaitingRecord]]
 LoadLater = Callable[[Sequence[LoadPages]], None]
+COMMIT_EVERY_S = Seconds(0.1)
 _LONGEST_PUT_OFF_S = 1.0
 
 
@@ -46,7 +47,7 @@ class LiveDriver:
         journal: Journal,
         clock: Clock,
         *,
-        commit_every_s: Seconds = Seconds(0.1),
+        commit_every_s: Seconds = COMMIT_EVERY_S,
         stays: bool = False,
         first_waiting: FirstWaiting | None = None,
         load_later: LoadLater | None = None,
