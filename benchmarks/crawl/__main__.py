@@ -7,8 +7,8 @@ alike.
 
     python -m benchmarks.crawl [--only headway,scrapy] [--rounds 3] [--copies 3] [--every 1]
 
-A whole run writes its table, and that of a page's shares, into the README here. `--resume` keeps what was
-measured in a file, so that it can be done in parts of so many `--seconds`.
+A whole run writes its table, that of a page's shares and that of two processes into the README here.
+`--resume` keeps what was measured in a file, so that it can be done in parts of so many `--seconds`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from benchmarks.sites import SiteFolder, make_web, serve
 from rich.console import Console
 from rich.table import Table
 
-from . import readme, shares
+from . import processes, readme, shares
 from .crawlers import Crawler, MissingError, all_crawlers
-from .measuring import Run, run_once
+from .measuring import Run, goal, run_once
 
 QUICK = ("headway", "headway-2", "headway-apart", "headway-exact", "wget2")
 ALL = "headway,headway-exact,headway-2,headway-apart,wget2,scrapy,scrapy-tuned,crawlee,httrack"
@@ -62,7 +63,7 @@ def main() -> None:
     if options.resume is not None and options.resume.exists():
         runs = msgspec.json.decode(options.resume.read_bytes(), type=dict[str, list[Run]])
     crawlers = dict(_to_be_had(options.only.split(","), all_crawlers(), console))
-    with serve(sites, core=max(os.sched_getaffinity(0))) as server:
+    with serve(sites, core=max(os.sched_getaffinity(0))) as server, TemporaryDirectory() as kept:
         urls = [site.url for site in sites]
         until = time.monotonic() + options.seconds
         for name in _to_do(_turns(list(crawlers), options.rounds), runs):
@@ -70,7 +71,12 @@ def main() -> None:
                 console.print("to be gone on with")
                 return
             run = run_once(
-                crawlers[name], server, urls, core=min(os.sched_getaffinity(0)), at_most_s=AT_MOST_S
+                crawlers[name],
+                server,
+                urls,
+                core=min(os.sched_getaffinity(0)),
+                at_most_s=AT_MOST_S,
+                kept=Path(kept),
             )
             runs.setdefault(name, []).append(run)
             if options.resume is not None:
@@ -90,6 +96,7 @@ def main() -> None:
         )
         if is_whole:
             readme.put("shares", shares.table_of(sites))
+            readme.put("processes", processes.report(processes.measure()))
         console.print(f"written into {readme.README.name}")
 
 
@@ -181,22 +188,8 @@ def _goals(runs: dict[str, list[Run]]) -> Iterable[str]:
     ours = runs.get("headway", [])
     if "scrapy" in runs:
         peer = _median(runs["scrapy"]).pages_per_s
-        yield _goal("times Scrapy's pages/s", [run.pages_per_s / peer for run in ours], least=15.0)
-    yield _goal("s of CPU for 1,000 pages", [1000 * run.cpu_s_a_page for run in ours], most=0.5)
-    pairs = zip(ours, runs.get("headway-2", []), strict=False)
-    yield _goal(
-        "times one process by two", [two.pages_per_s / one.pages_per_s for one, two in pairs], least=1.7
-    )
-
-
-def _goal(what: str, figures: list[float], *, least: float = -math.inf, most: float = math.inf) -> str:
-    if not figures:
-        return f"{what}: not measured"
-    reached = sum(least <= figure <= most for figure in figures)
-    middle = statistics.median(figures)
-    asked = f"at least {least:g}" if least > -math.inf else f"at most {most:g}"
-    verdict = "met" if least <= middle <= most else "missed"
-    return f"goal, {asked} {what}: {middle:.2f}, {verdict} (by {reached} of {len(figures)} runs)"
+        yield goal("times Scrapy's pages/s", [run.pages_per_s / peer for run in ours], least=15.0)
+    yield goal("s of CPU for 1,000 pages", [1000 * run.cpu_s_a_page for run in ours], most=0.5)
 
 
 def _ahead(crawlers: dict[str, Crawler], runs: dict[str, list[Run]]) -> Iterable[str]:

@@ -12,6 +12,7 @@ import argparse
 import os
 import statistics
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from benchmarks.crawl.crawlers import Crawler, MissingError, all_crawlers
@@ -62,11 +63,10 @@ def measure(copies: int, every: int, rounds: int, at_most_s: float) -> Peers:
             left_out.append(str(missing))
     runs: dict[str, list[Run]] = {}
     here, there = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
-    with serve(sites, core=there) as server:
+    urls = [site.url for site in sites]
+    with serve(sites, core=there) as server, TemporaryDirectory() as kept:
         for name in turns(list(crawlers), rounds):
-            run = run_once(
-                crawlers[name], server, [site.url for site in sites], core=here, at_most_s=at_most_s
-            )
+            run = run_once(crawlers[name], server, urls, core=here, at_most_s=at_most_s, kept=Path(kept))
             runs.setdefault(name, []).append(run)
             print(
                 f"{crawlers[name].name}: {len(run.pages)} pages, {run.pages_per_s:.0f}/s {run.problem}",
