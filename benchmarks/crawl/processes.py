@@ -1,8 +1,8 @@
 """Two processes beside one: `python -m benchmarks.crawl.processes [--copies 12] [--rounds 5] [--write]`
 
 The benchmark's web under more addresses, so that a crawl takes long enough for its first and last second not
-to count. One process has a core to itself and nginx the other; two processes have both cores, which nginx shares
-with them. Both run in turn, since a machine is not equally fast all the time, and each two runs make a ratio.
+to count. One process has a core to itself and nginx the other; two have both cores, and nginx beside
+them. Both run in turn, since a machine is not equally fast all the time, and each two runs make a ratio.
 """
 
 from __future__ import annotations
