@@ -138,8 +138,7 @@ def test_the_same_page_at_any_address_is_noticed_and_forgotten_by_no_restart(lik
     assert [notice.what for notice in notices] == [SAME_PAGE]
     again = TrapWatch()
     again.restore(notices)
-    for _ in range(2):
-        lesson = again.learn(NOW, page("/other"), fetched(likeness))
+    lesson = again.learn(NOW, page("/other"), fetched(likeness))
     assert again.judge(NOW, page("/another"), lesson) == SAME_PAGE
 
 
