@@ -21,8 +21,8 @@ _APPLICATION_ID = 0x68647779
 """`hdwy`, by which `file` and we know the database as ours."""
 
 _CACHE_KIB = 16 * 1024
-"""A crawl's memory grows until this is full, and a larger one saves nothing: rows of a site lie together, and
-what is not here is in the system's own cache (`benchmarks/store`: the same CPU a page with 8 to 64 MiB)."""
+"""A crawl's memory grows until this is full. Up to 1.5 million URLs a larger one saved nothing that could be
+told from the machine's own ups and downs: rows of a site lie together, and the system has a cache as well."""
 _CHECKPOINT_PAGES = 64 * 1024
 _BUSY_MS = 10_000
 
