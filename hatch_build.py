@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-C_MODULES = ("headway.parse._fast", "headway.frontier._places")
+C_MODULES = ("headway.parse._fast", "headway.frontier._places", "headway.frontier._seen")
 COMPILED = "src/compiled.txt"
 GROUP = "headway"
 

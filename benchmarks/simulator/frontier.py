@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from headway.frontier.frontier import Frontier
-from headway.frontier.seen import SeenSet
+from headway.frontier.seen import seen_set
 from headway.model.page import Page, PageKey, Site
 from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering import make_ordering
@@ -68,7 +68,7 @@ def main() -> None:
     held = int(sys.argv[3]) if len(sys.argv) > 3 else None
     known = KnownPages(count)
     before = _resident_mib()
-    seen, frontier = SeenSet(), Frontier(make_ordering(strategy), held)
+    seen, frontier = seen_set(), Frontier(make_ordering(strategy), held)
     begun = time.process_time()
     for first in range(0, count, 20):
         pages = [known.page(number) for number in range(first, min(first + 20, count))]

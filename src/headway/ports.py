@@ -4,7 +4,7 @@ others may be a user's own. `headway.testing` has fakes and the checks that ever
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -85,6 +85,16 @@ class Fetcher(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class PromptFetcher(Protocol):
+    """A fetcher that can also do without a task for each request."""
+
+    def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
+        """Begin a fetch for which nothing has to be waited first; `then` is told what came of it, once, from
+        the loop. False: nothing was begun, and `fetch` is to be asked."""
+        ...
 
 
 class Original(msgspec.Struct, frozen=True):

@@ -1,20 +1,36 @@
+"""Both kinds of the set, the C code and its Python twin, are sets."""
+
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.frontier.seen import SeenSet
+from headway.frontier.seen import PythonSeenSet, seen_set
 from headway.model.page import PageKey
+
+KINDS = [PythonSeenSet]
+if importlib.util.find_spec("headway.frontier._seen") is not None:
+    from headway.frontier._seen import SeenSet as CSeenSet
+
+    KINDS.append(CSeenSet)
 
 keys = st.integers(-(2**63), 2**63 - 1).map(PageKey) | st.integers(0, 20).map(PageKey)
 
 
+def made(kind, before=(), limit=1 << 18):
+    return kind(np.array(before, dtype=np.int64), limit)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(keys), st.lists(st.lists(keys)), st.integers(0, 8), st.lists(keys))
 def test_it_is_a_set_whatever_is_merged_when(
-    before: list[PageKey], batches: list[list[PageKey]], limit: int, others: list[PageKey]
+    kind, before: list[PageKey], batches: list[list[PageKey]], limit: int, others: list[PageKey]
 ) -> None:
-    seen, model = SeenSet(before, recent_limit=limit), set(before)
+    seen, model = made(kind, before, limit), set(before)
     for batch in batches:
         new = seen.add_all(batch)
         assert [batch[position] for position in new] == list(
@@ -26,11 +42,12 @@ def test_it_is_a_set_whatever_is_merged_when(
     assert [key in seen for key in others] == [key in model for key in others]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.tuples(st.booleans(), st.lists(keys))), st.sampled_from([0, 16, 64]))
 def test_it_is_a_set_also_where_keys_come_without_being_asked_about(
-    batches: list[tuple[bool, list[PageKey]]], limit: int
+    kind, batches: list[tuple[bool, list[PageKey]]], limit: int
 ) -> None:
-    seen, model = SeenSet(recent_limit=limit), set[PageKey]()
+    seen, model = made(kind, limit=limit), set[PageKey]()
     for is_many, batch in batches:
         if is_many:
             seen.add_many(np.array(batch, dtype=np.int64))
@@ -41,8 +58,38 @@ def test_it_is_a_set_also_where_keys_come_without_being_asked_about(
     assert all(key in seen for key in model)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @given(keys)
-def test_a_key_is_new_once(key: PageKey) -> None:
-    seen = SeenSet()
+def test_a_key_is_new_once(kind, key: PageKey) -> None:
+    seen = made(kind)
     assert seen.add(key)
     assert not seen.add(key)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_that_grows_keeps_what_is_in_it(kind) -> None:
+    seen = made(kind)
+    numbers = [PageKey(number * 1_000_003 - 50_000) for number in range(100_000)]
+    assert seen.add_all(numbers) == list(range(len(numbers)))
+    assert seen.add_all(numbers) == []
+    assert len(seen) == len(numbers)
+
+
+def test_one_is_made_of_whatever_keys_there_are() -> None:
+    for keys_before in ((), [PageKey(3), PageKey(1)], np.array([3, 1, 3], dtype=np.int64)):
+        seen = seen_set(keys_before)
+        assert len(seen) == len(set(keys_before))
+        assert not seen.add_all([PageKey(int(key)) for key in keys_before])
+
+
+@pytest.mark.skipif(len(KINDS) == 1, reason="headway was built without a compiler")
+def test_what_is_no_key_is_refused_and_changes_nothing() -> None:
+    seen = made(KINDS[-1])
+    for wrong in ("a", 1.5, None):
+        with pytest.raises(TypeError):
+            seen.add(wrong)
+        with pytest.raises(TypeError):
+            seen.add_all([1, wrong])
+    with pytest.raises(OverflowError):
+        seen.add(1 << 64)
+    assert len(seen) == 1

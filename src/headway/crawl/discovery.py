@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headway.crawl.holdings import Holdings
 from headway.crawl.ledger import Ledger, SiteBook
 from headway.frontier.frontier import Frontier
-from headway.frontier.seen import SeenSet
+from headway.frontier.seen import seen_set
 from headway.model.command import Command, PageState, SaveFound, SaveSettled
 from headway.model.outcome import Kind, Outcome
 from headway.model.page import Page, PageKey, Site
@@ -53,7 +53,7 @@ class Discovery:
         self._scope = scope
         self._frontier = frontier
         self._ledger = ledger
-        self.seen = SeenSet()
+        self.seen = seen_set()
         self._redirects: dict[PageKey, int] = {}
         """How many in a row led to a waiting page, where there were any."""
 

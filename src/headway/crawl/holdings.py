@@ -13,7 +13,7 @@ from msgspec import structs
 
 from headway.crawl.ledger import Ledger
 from headway.frontier.frontier import Frontier
-from headway.frontier.seen import SeenSet
+from headway.frontier.seen import SeenSet, seen_set
 from headway.model.event import Loaded, SitesLeft, SitesTaken
 from headway.model.page import Page, Site
 
@@ -22,7 +22,7 @@ class Holdings:
     def __init__(self, ledger: Ledger, frontier: Frontier) -> None:
         self._ledger = ledger
         self._frontier = frontier
-        self._posted = SeenSet()
+        self._posted = seen_set()
         self.sites: set[Site] = set()
 
     def hear(self, event: SitesTaken | SitesLeft, seen: SeenSet) -> None:

@@ -22,7 +22,7 @@ from headway.crawl.revisits import Revisits
 from headway.crawl.steward import Steward
 from headway.crawl.takeup import believable, believable_waiting
 from headway.frontier.frontier import Frontier
-from headway.frontier.seen import SeenSet
+from headway.frontier.seen import SeenSet, seen_set
 from headway.model.command import (
     Command,
     Finished,
@@ -231,7 +231,7 @@ class Crawl:
 
     def _restore(self, now: Instant, event: Restored) -> None:
         snapshot = believable(now, event.snapshot, event.rules, self._politeness, self._retry)
-        self.discovery.seen = SeenSet(snapshot.seen)
+        self.discovery.seen = seen_set(snapshot.seen)
         for task in snapshot.tasks:
             self.ledger.open(task)
         for record in snapshot.sites:

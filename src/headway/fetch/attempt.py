@@ -26,10 +26,12 @@ class Attempt:
         self.wire_bytes = 0
         self.duration_s = Seconds(0.0)
 
-    def waited(self, seconds: float) -> None:
-        """Time spent before the request was sent, for our own sake, is not part of it."""
-        self.requested_at = Instant(self.requested_at + seconds)
-        self.started_at += seconds
+    def count(self, connection: Connection) -> None:
+        """What crossed for it. Time spent before the request was sent, for our own sake, is no part of it."""
+        if seconds := connection.waited_s:
+            self.requested_at = Instant(self.requested_at + seconds)
+            self.started_at += seconds
+        self.wire_bytes += connection.wire_bytes()
 
     def done(self, now: float) -> None:
         self.duration_s = Seconds(now - self.started_at)

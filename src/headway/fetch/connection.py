@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from headway.fetch.meter import Meter
@@ -40,6 +41,9 @@ class Connection(asyncio.BufferedProtocol):
         self._wire_bytes = 0
         self._reader: ResponseReader | None = None
         self._waiter: asyncio.Future[None] | None = None
+        """Whoever waits for the keys."""
+        self._on_end: Callable[[], None] | None = None
+        """Whoever wants to know when the reader has finished."""
         self._turn: asyncio.Future[None] | None = None
         """Done when the request may be sent; the beginning of its answer must be granted before."""
         self._asked_at = 0.0
@@ -113,8 +117,11 @@ class Connection(asyncio.BufferedProtocol):
             self._turn = self._loop.create_future()
         return self._turn
 
-    def send(self, head: bytes, reader: ResponseReader, started_at: float) -> asyncio.Future[None] | None:
-        """After `begin`: done when the reader has finished, None when the request could not be sent."""
+    def send(
+        self, head: bytes, reader: ResponseReader, started_at: float, on_end: Callable[[], None]
+    ) -> bool:
+        """After `begin`: `on_end` is called when the reader has finished, unless this is aborted before.
+        False when the request could not be sent; then the reader has finished, and nobody is told."""
         now = self._asked_at
         if self._turn is not None:
             now = self._loop.time()
@@ -128,15 +135,15 @@ class Connection(asyncio.BufferedProtocol):
             reader.fail(Kind.CANCELLED, "the time to ask for it was over")
             self._reader = None
             self.abort()
-            return None
+            return False
         if self._lost or self._transport is None:
             if self._cancelled_because:
                 reader.fail(Kind.CANCELLED, self._cancelled_because)
             else:
                 reader.fail(Kind.RESET, "the connection was closed")
             self._reader = None
-            return None
-        self._waiter = waiter = self._loop.create_future()
+            return False
+        self._on_end = on_end
         if self._tls is None:
             self._transport.write(head)
         else:
@@ -144,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(self._tls.to_send())
         if self._timer is None:
             self._watch()
-        return waiter
+        return True
 
     def abort(self) -> None:
         """Let go at once; what was under way has ended by then or is given up."""
@@ -153,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._lost = True
-        self._reader = None
+        self._reader = self._on_end = None
 
     def cancel(self, why: str) -> None:
         self._cancelled_because = why
@@ -265,10 +272,11 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         reader, self._reader = self._reader, None
         self._settle()
+        on_end, self._on_end = self._on_end, None
         if reader is not None and not reader.keep_alive:
             self.abort()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if on_end is not None:
+            on_end()
 
     def _settle(self) -> None:
         self._held_since = None

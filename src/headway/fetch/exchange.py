@@ -23,14 +23,17 @@ async def exchange(connection: Connection, head: bytes, reader: ResponseReader, 
 
     False when the connection was lost before the request could be sent.
     """
+    answered = asyncio.get_running_loop().create_future()
     try:
         turn = connection.begin()
         if turn is not None:
             await turn
-        answer = connection.send(head, reader, started_at)
-        if answer is None:
+        # Cancelled when the answer ends in the same turn, it is done already.
+        if not connection.send(
+            head, reader, started_at, lambda: None if answered.done() else answered.set_result(None)
+        ):
             return False
-        await answer
+        await answered
     except asyncio.CancelledError:
         connection.abort()
         raise

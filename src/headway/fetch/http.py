@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from headway.fetch.head import HeadError, RequestHeads
 from headway.fetch.openings import Openings
 from headway.fetch.pacer import Pacer
 from headway.fetch.proxy import parse_proxy
+from headway.fetch.quick import QuickExchange
 from headway.fetch.reader import ResponseReader
 from headway.fetch.resolve import Lookup, Resolver
 from headway.fetch.settings import Limits, Timeouts
@@ -72,6 +73,8 @@ class HttpFetcher:
         self._busy: set[Site] = set()
         self._queues: dict[Site, list[asyncio.Future[None]]] = {}
         self._openings = Openings(_CLOSED)
+        self._slowly: set[asyncio.Task[None]] = set()
+        """Fetches begun at once that turned out to need more."""
 
     def set_capacity(self, capacity_bytes_per_s: BytesPerSecond) -> None:
         self._pacer.set_capacity(capacity_bytes_per_s)
@@ -117,6 +120,7 @@ class HttpFetcher:
         self._pacer.close()
         await self._resolver.aclose()
         await self._openings.until_closed()
+        await asyncio.gather(*self._slowly)
 
     async def fetch(self, request: Request) -> Response:
         attempt = Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
@@ -133,9 +137,69 @@ class HttpFetcher:
         try:
             return await self._fetch(attempt, target)
         finally:
-            self._busy.discard(site)
-            if site in self._queues:
-                self._call_next(site)
+            self._let_go(site)
+
+    def _let_go(self, site: Site) -> None:
+        self._busy.discard(site)
+        if site in self._queues:
+            self._call_next(site)
+
+    def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
+        """Begin a fetch over the site's open connection; `then` is told what came of it, from the loop.
+        False where there is none, or it may have been closed meanwhile: nothing was begun."""
+        site = request.site
+        connection = self._idle.get(site)
+        if connection is None or site in self._busy or self._openings.is_closing:
+            return False
+        if not connection.reusable or connection.idle_s() >= _STALE_AFTER_S:
+            return False
+        attempt = Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
+        try:
+            target = self._targets.of(request.url, site)
+            attempt.head = self._request_head(request, target)
+        except (TargetError, HeadError):
+            return False  # `fetch` says why
+        if connection.origin != target.origin or connection.misfit:
+            return False
+        del self._idle[site]
+        self._busy.add(site)
+        reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
+        QuickExchange(attempt, connection, reader, partial(self._quick_ended, target, then)).start()
+        return True
+
+    def _quick_ended(
+        self, target: Target, then: Callable[[Response], None], quick: QuickExchange, sent: bool
+    ) -> None:
+        attempt, connection, reader = quick.attempt, quick.connection, quick.reader
+        attempt.count(connection)
+        if self._was_stale(reader, may_be_stale=not sent):
+            self._go_on_slowly(self._fetch(attempt, target), attempt.request.site, then)
+            return
+        self._keep(attempt.request, connection)
+        attempt.done(asyncio.get_running_loop().time())
+        if reader.is_encoded and reader.received_bytes >= _DECODE_IN_THREAD_BYTES:
+            slowly = self._response_of(attempt, reader, connection)
+            self._go_on_slowly(slowly, attempt.request.site, then)
+            return
+        payload, decoded = reader.payload(), None
+        if reader.is_encoded and reader.reply is not None:
+            decoded = decode(payload, reader.reply.content_encoding, self._limits)
+        self._let_go(attempt.request.site)
+        then(response_of(attempt, reader, connection, payload, decoded))
+
+    def _go_on_slowly(
+        self, fetching: Coroutine[None, None, Response], site: Site, then: Callable[[Response], None]
+    ) -> None:
+        async def finish() -> None:
+            try:
+                response = await fetching
+            finally:
+                self._let_go(site)
+            then(response)
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._slowly.add(task)
+        task.add_done_callback(self._slowly.discard)
 
     async def _turn(self, site: Site) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -164,22 +228,27 @@ class HttpFetcher:
                     return failure(attempt, error.kind, error.detail, error.peer)
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
             sent = await exchange(connection, attempt.head, reader, attempt.started_at)
-            if connection.waited_s:
-                attempt.waited(connection.waited_s)
-            attempt.wire_bytes += connection.wire_bytes()
-            stale = may_be_stale or (used_before and not sent)
-            if reader.kind is Kind.RESET and stale and not reader.started and not self._openings.is_closing:
-                # The server had closed it while it lay idle: not an answer to this request. A connection
-                # used a moment ago was reset because of the request, and asking again at once is rude.
+            attempt.count(connection)
+            if self._was_stale(reader, may_be_stale=may_be_stale or (used_before and not sent)):
                 connection = None
                 continue
             self._keep(request, connection)
             attempt.done(asyncio.get_running_loop().time())
-            payload = reader.payload()
-            decoded = None
-            if payload and reader.reply is not None and reader.reply.content_encoding:
-                decoded = await self._decode(payload, reader.reply.content_encoding)
-            return response_of(attempt, reader, connection, payload, decoded)
+            return await self._response_of(attempt, reader, connection)
+
+    def _was_stale(self, reader: ResponseReader, *, may_be_stale: bool) -> bool:
+        """Whether the server had closed it while it lay idle: that is no answer to this request. A connection
+        used a moment ago was reset because of the request, and asking again at once is rude."""
+        is_reset = reader.kind is Kind.RESET and not reader.started
+        return is_reset and may_be_stale and not self._openings.is_closing
+
+    async def _response_of(
+        self, attempt: Attempt, reader: ResponseReader, connection: Connection
+    ) -> Response:
+        payload, decoded = reader.payload(), None
+        if reader.is_encoded and reader.reply is not None:
+            decoded = await self._decode(payload, reader.reply.content_encoding)
+        return response_of(attempt, reader, connection, payload, decoded)
 
     def _request_head(self, request: Request, target: Target) -> bytes:
         proxy = self._dialer.proxy_for(target.origin)

@@ -90,6 +90,11 @@ class ResponseReader:
             return None
         return min(self.reply.length_bytes, self._allowed_bytes) - self.received_bytes
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether there is content, in a coding of its own."""
+        return self.reply is not None and bool(self.reply.content_encoding) and self.received_bytes > 0
+
     def payload(self) -> bytes:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 

@@ -2,11 +2,14 @@
 
 New keys go to a small hash set; when that is full it is merged into one sorted array of eight bytes a
 key. So ten million pages take some 80 MB rather than the gigabyte that a set of Python integers would.
+`seen_set` makes one in C (`_seen.c`) where headway was built with a compiler, and `PythonSeenSet` else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +19,43 @@ from headway.model.page import PageKey
 _RECENT_LIMIT = 1 << 18
 
 
-class SeenSet:
-    def __init__(
-        self, keys: Sequence[PageKey] | NDArray[np.int64] = (), *, recent_limit: int = _RECENT_LIMIT
-    ):
+class SeenSet(Protocol):
+    """What both can do."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, key: PageKey, /) -> bool: ...
+
+    def add(self, key: PageKey, /) -> bool:
+        """True if the key is new."""
+        ...
+
+    def add_all(self, keys: Sequence[PageKey], /) -> list[int]:
+        """Add keys and return the positions of those that are new, each key once."""
+        ...
+
+    def add_many(self, keys: NDArray[np.int64], /) -> None:
+        """Add keys whether or not they are new; very many without an object for each."""
+        ...
+
+
+class PythonSeenSet:
+    def __init__(self, keys: NDArray[np.int64], recent_limit: int) -> None:
         # Not `np.unique` on nothing, which loads a large module.
-        given = np.asarray(keys, dtype=np.int64)
-        self._settled: NDArray[np.int64] = np.unique(given) if len(given) else given
+        self._settled = np.unique(keys) if len(keys) else keys
         self._recent: set[PageKey] = set()
         self._recent_limit = recent_limit
 
     def __len__(self) -> int:
         return len(self._settled) + len(self._recent)
 
-    def __contains__(self, key: PageKey) -> bool:
+    def __contains__(self, key: PageKey, /) -> bool:
         return key in self._recent or bool(self._in_settled([key])[0])
 
-    def add(self, key: PageKey) -> bool:
-        """True if the key is new."""
+    def add(self, key: PageKey, /) -> bool:
         return bool(self.add_all([key]))
 
-    def add_all(self, keys: Sequence[PageKey]) -> list[int]:
-        """Add keys and return the positions of those that are new, each key once."""
+    def add_all(self, keys: Sequence[PageKey], /) -> list[int]:
         recent = self._recent
         fresh = [position for position, key in enumerate(keys) if key not in recent]
         if fresh and len(self._settled):
@@ -53,8 +71,7 @@ class SeenSet:
             self._merge()
         return new
 
-    def add_many(self, keys: NDArray[np.int64]) -> None:
-        """Add keys whether or not they are new; very many without an object for each."""
+    def add_many(self, keys: NDArray[np.int64], /) -> None:
         if len(keys) <= self._recent_limit // 16:
             self.add_all(keys.tolist())
         else:
@@ -79,3 +96,20 @@ class SeenSet:
         merged.sort(kind="stable")
         self._settled = merged
         self._recent.clear()
+
+
+def _quickest() -> Callable[[NDArray[np.int64], int], SeenSet]:
+    try:
+        made = importlib.import_module("headway.frontier._seen").SeenSet
+    except ImportError:
+        return PythonSeenSet
+    return cast("Callable[[NDArray[np.int64], int], SeenSet]", made)
+
+
+_make = _quickest()
+
+
+def seen_set(
+    keys: Sequence[PageKey] | NDArray[np.int64] = (), *, recent_limit: int = _RECENT_LIMIT
+) -> SeenSet:
+    return _make(np.asarray(keys, dtype=np.int64), recent_limit)

@@ -6,38 +6,38 @@ Nothing is decided here that the machine could decide: an answer is classified, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVarTuple
 
 import msgspec
 
-from headway.fetch.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
 from headway.live.aside import Aside
-from headway.live.classify import outcome_of
 from headway.live.keeping import Keeper
 from headway.live.orders import Fail, Settle
 from headway.live.recrawl import conditions
+from headway.live.robots import RobotsAsker
 from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
 from headway.model.copy import Copy
-from headway.model.event import Again, Found, RobotsSettled
+from headway.model.event import Again, Found
 from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Lease, Page, is_again
-from headway.model.robots import RobotsRules
-from headway.parse.document import REDIRECT_STATUSES, parse
+from headway.parse.document import parse
 from headway.parse.extract import Extractor, Item
 from headway.parse.listing import types_to_read
 from headway.parse.parsed import Parsed, ParseOptions
-from headway.parse.url import page_of
-from headway.ports import Archive, Clock, Fetcher, Original, Request, Response
-from headway.units import Instant
+from headway.ports import Archive, Clock, Fetcher, Original, PromptFetcher, Request, Response
 
-# Above these sizes a hostile page, or the rules of a hostile site, could hold up everybody for a second.
+Ts = TypeVarTuple("Ts")
+
 _PARSED_IN_PLACE_BYTES = 64 * 1024
-_RULES_READ_IN_PLACE_BYTES = 16 * 1024
+"""Above this size a hostile page could hold up everybody for a second."""
+_IN_ONE_GO = 8
+"""Pages that are looked at, and then archived: enough that both find their code and tables in the processor's
+caches, and no more than that the pages are still there as well."""
 _TAKEN_AT_ONCE = 2000
 """Of the pages on a long list. Taking in fifty thousand in one go would hold up everybody for a second."""
 
-_MOST_SITEMAPS = 1000
 MakeRoom = Callable[[], Awaitable[object] | None]
 LookUp = Callable[[Sequence[Page], str], Awaitable[None] | None]
 """Of pages, or of a digest. None from these: there is nothing to wait for, as for nearly every page."""
@@ -54,6 +54,15 @@ class Collected(msgspec.Struct, frozen=True):
     capture: Capture | None
     items: Sequence[Item] = ()
     """What the job's rules found on it."""
+
+
+class _Arrived(NamedTuple):
+    """An answer that nobody has looked at yet."""
+
+    lease: Lease
+    response: Response
+    settle: Settle
+    fail: Fail
 
 
 class _Answered(NamedTuple):
@@ -93,7 +102,6 @@ class WebCollector:
         `recrawls`: what a list says has changed is fetched again, where there is a `find_copy`."""
         self._fetcher = fetcher
         self._clock = clock
-        self._user_agent = user_agent
         self._accept_types = accept_types
         self._parse_options = parse_options
         self._on_page = on_page
@@ -104,11 +112,31 @@ class WebCollector:
         self._recrawls = recrawls and find_copy is not None
         self._keeper = Keeper(archive, find_digest, clock, accept_types if self._reads_lists else None)
         self._aside = Aside()
+        self._asker = RobotsAsker(
+            fetcher, clock, self._aside, user_agent, reads_sitemaps=parse_options.read_sitemaps
+        )
         self._tasks: set[asyncio.Task[None]] = set()
+        self._at_once = fetcher.fetch_at_once if isinstance(fetcher, PromptFetcher) else None
+        self._ordered: list[tuple[FetchPage, Settle, Fail]] = []
+        self._arrived: list[_Arrived] = []
         self._answered: list[_Answered] = []
+        self._is_closed = False
 
     def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
-        self._tasks.add(asyncio.get_running_loop().create_task(self._carry_out(command, settle, fail)))
+        if isinstance(command, FetchRobots):
+            self._begin(fail, self._robots, command, settle)
+            return
+        if not self._ordered:
+            asyncio.get_running_loop().call_soon(self._start_ordered)
+        self._ordered.append((command, settle, fail))
+
+    def _start_ordered(self) -> None:
+        """One request after the other: between two orders the machine has much to think about, and a server
+        that is woken for each request anew takes half as much time again, ours and its own."""
+        ordered, self._ordered = self._ordered, []
+        for command, settle, fail in ordered:
+            if not self._starts_at_once(command, settle, fail):
+                self._begin(fail, self._page, command, settle, fail)
 
     def set_rates(self, command: SetRates) -> None:
         self._fetcher.set_rates(command.rates_bytes_per_s)
@@ -121,6 +149,9 @@ class WebCollector:
         self._keeper.committed()
 
     async def aclose(self) -> None:
+        self._take_arrived()
+        self._ordered.clear()
+        self._is_closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -129,13 +160,15 @@ class WebCollector:
         await self._fetcher.aclose()
         self._aside.close()
 
-    async def _carry_out(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
+    def _begin(self, fail: Fail, work: Callable[[*Ts], Coroutine[None, None, None]], *args: *Ts) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(self._carry_out(fail, work, *args)))
+
+    async def _carry_out(
+        self, fail: Fail, work: Callable[[*Ts], Coroutine[None, None, None]], *args: *Ts
+    ) -> None:
         # Looked after in here: a callback when the task is done would be one more turn of the loop.
         try:
-            if isinstance(command, FetchPage):
-                await self._page(command, settle, fail)
-            else:
-                await self._robots(command, settle)
+            await work(*args)
         except asyncio.CancelledError:
             raise
         except BaseException as problem:
@@ -149,29 +182,92 @@ class WebCollector:
 
     # -- a page -----------------------------------------------------------------------------------------
 
+    def _starts_at_once(self, command: FetchPage, settle: Settle, fail: Fail) -> bool:
+        """As most pages can be: without a task, and what comes in one turn is looked at in one go."""
+        lease = command.lease
+        if self._at_once is None or self._extractor is not None or is_again(lease.attempt):
+            return False
+        return self._at_once(self._request(command, None), partial(self._arrive, lease, settle, fail))
+
+    def _arrive(self, lease: Lease, settle: Settle, fail: Fail, response: Response) -> None:
+        if self._is_closed:
+            return
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._take_arrived)
+        self._arrived.append(_Arrived(lease, response, settle, fail))
+
+    def _take_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for begin in range(0, len(arrived), _IN_ONE_GO):
+            for each in arrived[begin : begin + _IN_ONE_GO]:
+                try:
+                    self._take_in(each)
+                except Exception as problem:
+                    each.fail(problem)
+            self._keep_answered()
+
+    def _take_in(self, each: _Arrived) -> None:
+        lease, response, settle, fail = each
+        parsed = None
+        if response.kind is Kind.FETCHED:
+            if len(response.body) > _PARSED_IN_PLACE_BYTES:
+                self._begin(fail, self._look_at, lease, response, None, settle, fail)
+                return
+            parsed = parse(response, lease.page, self._parse_options)
+        answered = _Answered(lease, response, parsed, None, (), settle, fail)
+        asked, room = self._ask_for(answered), None
+        if asked is None and (parsed is None or not parsed.is_list):
+            room = self._make_room() if self._make_room is not None else None
+            if room is None:
+                self._answered.append(answered)
+                return
+        self._begin(fail, self._wait_and_keep, answered, asked, room)
+
     async def _page(self, command: FetchPage, settle: Settle, fail: Fail) -> None:
         lease, page = command.lease, command.lease.page
         look_up = self._look_up
         if look_up is not None and is_again(lease.attempt) and (asked := look_up((page,), "")) is not None:
             await asked
         copy = self._copy_of(lease)
-        accepted = self._accept_types
+        response = await self._fetcher.fetch(self._request(command, copy))
+        await self._look_at(lease, response, copy, settle, fail)
+
+    def _request(self, command: FetchPage, copy: Copy | None) -> Request:
+        page, accepted = command.lease.page, self._accept_types
         if accepted is not None and self._reads_lists:
             accepted |= types_to_read(page.url)
-        request = Request(page.url, page.site, conditions(copy), command.close_after, accepted)
-        response = await self._fetcher.fetch(request)
+        return Request(page.url, page.site, conditions(copy), command.close_after, accepted)
+
+    async def _look_at(
+        self, lease: Lease, response: Response, copy: Copy | None, settle: Settle, fail: Fail
+    ) -> None:
+        page = lease.page
         parsed = await self._parse(response, page) if response.kind is Kind.FETCHED else None
         items = await self._extract(response, page) if self._extractor and parsed is not None else ()
-        digest = self._keeper.unknown_digest(response, parsed, copy) if look_up is not None else ""
-        if look_up is not None and digest and (asked := look_up((), digest)) is not None:
+        answered = _Answered(lease, response, parsed, copy, items, settle, fail)
+        await self._wait_and_keep(answered, self._ask_for(answered), None)
+
+    def _ask_for(self, each: _Answered) -> Awaitable[None] | None:
+        """Whether the content is known elsewhere, where others crawl as well."""
+        if self._look_up is None:
+            return None
+        digest = self._keeper.unknown_digest(each.response, each.parsed, each.copy)
+        return self._look_up((), digest) if digest else None
+
+    async def _wait_and_keep(
+        self, each: _Answered, asked: Awaitable[None] | None, room: Awaitable[object] | None
+    ) -> None:
+        if asked is not None:
             await asked
-        if self._make_room is not None and (room := self._make_room()) is not None:
+        if room is None and self._make_room is not None:
+            room = self._make_room()
+        if room is not None:
             await room
-        if parsed is not None and parsed.is_list:
-            await self._take_in_list(parsed, settle)
+        if each.parsed is not None and each.parsed.is_list:
+            await self._take_in_list(each.parsed, each.settle)
         if not self._answered:
             asyncio.get_running_loop().call_soon(self._keep_answered)
-        self._answered.append(_Answered(lease, response, parsed, copy, items, settle, fail))
+        self._answered.append(each)
 
     def _keep_answered(self) -> None:
         """What came in one turn of the loop is kept in one go: from the second page on, all that archiving
@@ -237,34 +333,5 @@ class WebCollector:
             return self._extractor.items(*work)
         return await self._aside.run(self._extractor.items, *work)
 
-    # -- robots.txt -------------------------------------------------------------------------------------
-
     async def _robots(self, command: FetchRobots, settle: Settle) -> None:
-        site = command.site
-        response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
-        outcome = outcome_of(self._clock.now(), response, None, is_known=False)
-        is_answer = response.kind is Kind.FETCHED
-        rules = await self._judge(response) if is_answer else None
-        expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
-        text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
-        named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
-        lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)
-        settle(RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists))
-
-    @property
-    def _reads_sitemaps(self) -> bool:
-        return self._parse_options.read_sitemaps
-
-    async def _judge(self, response: Response) -> RobotsRules | None:
-        if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:
-            return judge(response.status, response.body, self._user_agent)
-        return await self._aside.run(judge, response.status, response.body, self._user_agent)
-
-
-def _leads_to(response: Response) -> str | None:
-    """Where a redirect of robots.txt leads. Too many of them in a row count as an answer without rules."""
-    location = response.header("location")
-    if response.status not in REDIRECT_STATUSES or not location:
-        return None
-    target = page_of(location, base=response.url)
-    return target.url if target is not None and target.url != response.url else None
+        settle(await self._asker.ask(command))
