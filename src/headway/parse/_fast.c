@@ -74,7 +74,7 @@ static Element elements[] = {
     {"script", 6, 1, 1, NULL},   {"style", 5, 1, 1, NULL},  {"textarea", 8, 1, 1, NULL}, {"xmp", 3, 1, 1, NULL},
     {"noembed", 7, 1, 1, NULL},  {"plaintext", 9, 1, 1, NULL},
 };
-enum { AREA = 1, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
+enum { AREA = 1, LINK = 5, META = 6, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
 
 static struct {
     const char *name;
@@ -84,7 +84,7 @@ static struct {
     {"href", 4, NULL}, {"rel", 3, NULL},        {"name", 4, NULL}, {"content", 7, NULL},
     {"src", 3, NULL},  {"http-equiv", 10, NULL}, {"type", 4, NULL},
 };
-enum { HREF = 0, REL = 1, ATTRIBUTES = 7 };
+enum { HREF = 0, REL = 1, NAME = 2, EQUIVALENT = 5, ATTRIBUTES = 7 };
 static PyObject *text_name;
 
 /* A bit for each letter that one of them begins with: most tags are none of them. */
@@ -178,6 +178,28 @@ ALWAYS void read_attributes(const Page *page, Place at, Place end, Value *values
             break;
         }
     }
+}
+
+/* Whether a value is one of some words, in whatever case. */
+static int is_one_of(const Page *page, Value value, const char *const *words)
+{
+    Place length = value.to - value.from;
+    for (; *words != NULL; words++)
+        if ((Place)strlen(*words) == length && stands(page, value.from, *words, length))
+            return 1;
+    return 0;
+}
+
+/* Whether nobody asks what an element says, which most of a page's head are: they are not even decoded. */
+static int says_nothing(const Page *page, int number, const Value *values)
+{
+    static const char *const for_browsers[] = {"stylesheet", "icon", "shortcut icon", "preload", "preconnect", NULL};
+    static const char *const remarks[] = {"author", "description", "generator", "keywords", "viewport", NULL};
+    if (number == LINK)
+        return !values[HREF].is_there || (values[REL].is_there && is_one_of(page, values[REL], for_browsers));
+    if (number == META && !values[EQUIVALENT].is_there)
+        return !values[NAME].is_there || is_one_of(page, values[NAME], remarks);
+    return number <= AREA && !values[HREF].is_there;
 }
 
 static PyObject *said(const Page *page, Value value, PyObject *unescape)
@@ -292,8 +314,8 @@ static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *i
             Value values[ATTRIBUTES];
             read_attributes(page, inside, end, values);
             int failed = 0;
-            if (number <= AREA && !values[HREF].is_there) {
-                /* an anchor, which says nothing */
+            if (says_nothing(page, number, values)) {
+                /* and nothing is made of it */
             } else if (number <= AREA && !values[REL].is_there) {
                 failed = add(found, said(page, values[HREF], in_attribute));
             } else if (number == TITLE) {
