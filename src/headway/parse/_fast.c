@@ -140,7 +140,8 @@ typedef struct {
 /* The attributes that somebody reads. Of two with one name the first counts. */
 ALWAYS void read_attributes(const Page *page, Place at, Place end, Value *values)
 {
-    memset(values, 0, ATTRIBUTES * sizeof(Value));
+    for (int i = 0; i < ATTRIBUTES; i++)
+        values[i].is_there = 0;
     while (at < end) {
         unsigned char c = AT(at);
         if (c == '/' || c == '>' || c == '=' || is_space(c)) {
@@ -283,7 +284,7 @@ static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *i
     PyObject *found = PyList_New(0);
     Place position = 0, before = -1, at = 0;
     while (found != NULL && (at = find(page, '<', at, page->length)) >= 0) {
-        if (stands(page, at + 1, "!--", 3)) {
+        if (at + 1 < page->length && AT(at + 1) == '!' && stands(page, at + 2, "--", 2)) {
             at = position = behind_comment(page, at + 4);
             before = -1;
             if (position < 0)

@@ -31,7 +31,7 @@ _PICTURES = tuple(
 )
 # Finding what stands between tags takes half the time of replacing them.
 _VISIBLE = re.compile(rb">[\x00- ]*+([^<\x00- ][^<]*+)")
-# Whatever comes before the first letter of ASCII parts words: that is one comparison.
+# All octets up to the blank part words, control characters too: in C that is one comparison.
 _BLANKS = bytes(max(ord(" "), octet) for octet in range(256))
 _SEED = 1
 _SIGN = 1 << (BITS - 1)
