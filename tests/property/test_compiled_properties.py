@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from random import Random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from rensa import RMinHash  # type: ignore[import-untyped]
 
-from headway.parse import fingerprint, links
+from headway.parse import fingerprint, links, minhash
 from headway.parse.compiled import fast
 from headway.parse.scanner import elements_of, scan
 from headway.policy.duplicates import distance
@@ -69,6 +73,37 @@ def test_thousands_of_words_of_any_width_are_told_apart(letter: str) -> None:
     assert fast.words(octets, 3) == (0, b"")
 
 
+@given(st.lists(st.integers(0, 70), max_size=12), st.sampled_from([" ", "\0\n", "<b>", ">", "< >", "\x1f<"]))
+@settings(max_examples=500, deadline=None)
+def test_words_of_any_length_end_at_any_place(lengths: list[int], between: str) -> None:
+    words = (("abcdefghijklmnopqrstuvwxyzé日" * 3 + "x")[-length:] if length else "" for length in lengths)
+    octets = ("<p>" + between.join(words)).encode()
+    assert fast is not None
+    for end in range(max(0, len(octets) - 20), len(octets) + 1):
+        assert fast.words(octets[:end], fingerprint.LONGEST_READ) == fingerprint.words_of(octets[:end])
+        assert fast.words(octets, end) == fingerprint.words_of(octets[:end])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 20, 63, 64, 65, 100, 250, 1000, 5000, 70_000])
+def test_a_likeness_is_what_rensa_makes_of_the_same_hashes(count: int) -> None:
+    for seed in range(20 if count <= 1000 else 1):
+        drawn = Random(seed)
+        hashes = struct.pack(f"={count}Q", *(drawn.getrandbits(64) for _ in range(count)))
+        assert fingerprint._of_hashes(hashes) == fingerprint.by_rensa(hashes)
+        assert fingerprint._of_hashes(hashes * 2) == fingerprint.by_rensa(hashes)
+
+
+def test_rensa_is_not_asked_where_it_does_as_we_do() -> None:
+    assert RMinHash.ALGORITHM_VERSION == minhash.VERSION
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=90))
+@settings(max_examples=300, deadline=None)
+def test_a_likeness_does_not_depend_on_which_of_the_two_was_asked(numbers: list[int]) -> None:
+    hashes = struct.pack(f"={len(numbers)}Q", *numbers)
+    assert fingerprint._of_hashes(hashes) == fingerprint.by_rensa(hashes)
+
+
 def test_no_more_than_the_beginning_is_read() -> None:
     octets = b"<p>" + b"one two three four " * 5000
     beginning = octets[: fingerprint.LONGEST_READ]
@@ -92,6 +127,10 @@ def test_what_is_no_octets_is_refused() -> None:
         fast.scan("<a href=x>", str, str, 10)
     with pytest.raises(TypeError):
         fast.words("<p>x", 10)
+    numbers = minhash.numbers_of(fingerprint.BITS, 1)
+    for hashes, others in ((b"1234567", numbers), (b"12345678", numbers[8:])):
+        with pytest.raises(ValueError, match="64 bits"):
+            fast.likeness(hashes, others)
 
 
 def test_a_problem_in_between_comes_out() -> None:

@@ -19,6 +19,18 @@ PIECES = (
 )
 HREFS = st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=40)
 BASE = "http://www.example.org/a/b.html?c"
+PLAIN = st.text(alphabet="aZ09-_.~+,=@/?&;:", max_size=12)
+HOSTS = st.sampled_from(["", "http://", "https://"]).flatmap(
+    lambda scheme: st.text(alphabet="ab1-.x", max_size=9).map(lambda host: scheme + host if scheme else "")
+)
+PLAIN_HREFS = st.tuples(st.sampled_from(["", "/", "../", "../../", "..//", "?", "./"]) | HOSTS, PLAIN).map(
+    "".join
+)
+BASES = st.tuples(
+    st.sampled_from(["http://h.example", "https://127.0.0.1:8080", "http://xn--bcher-kva.example"]),
+    st.text(alphabet="ab./;%~", max_size=8).map("/".__add__),
+    st.sampled_from(["", "?", "?a/b", "?../x?"]),
+).map("".join)
 
 
 @given(HREFS)
@@ -59,6 +71,26 @@ def test_links_in_bulk_are_the_links_one_by_one(hrefs: list[str], depth: int) ->
     one_by_one = [page_of(href, BASE, depth) for href in hrefs]
     expected = list(dict.fromkeys(page for page in one_by_one if page is not None))
     assert pages_of(hrefs, BASE, depth).pages == expected
+
+
+@given(st.lists(PLAIN_HREFS, max_size=8), BASES)
+@settings(max_examples=2000, deadline=None)
+@example(["..//x", "../../x", "x//y", "/", "//x", "a.", "x/..", "-", "x?"], "http://h.example/a//b/c")
+@example(
+    ["http://xn--a.example/", "http://a.xn--b/", "http://0x.example/", "http://a.0x1/"], "http://h.example/"
+)
+@example(
+    ["https://a--b.example?x", "http://-a.example/", "http://a..b.example/", "http://a.b./"], "http://h/x"
+)
+def test_links_that_are_put_together_lead_where_the_rules_say(hrefs: list[str], base: str) -> None:
+    one_by_one = [page_of(href, base, 3) for href in hrefs]
+    expected = list(dict.fromkeys(page for page in one_by_one if page is not None))
+    skipped = {href for href, page in zip(hrefs, one_by_one, strict=True) if page is None}
+    found = pages_of(hrefs, base, 3)
+    assert found == (expected, len(skipped))
+    home = page_of(base)
+    assert home is not None
+    assert pages_of(hrefs, home, 3, "latin-1") == found
 
 
 @given(st.text(alphabet=st.characters(), max_size=30), st.text(alphabet=st.characters(), max_size=30))

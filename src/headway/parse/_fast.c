@@ -1,7 +1,7 @@
-/* The two inner loops of reading a page: finding its elements, and telling its words apart.
+/* The inner loops of reading a page: finding its elements, telling its words apart, and likening them to others.
  *
- * `scan` does what `scanner.scan` does in Python, and `words` what `fingerprint.words_of` does, several times as fast;
- * a test compares them on random pages. Both read octets: all that markup is made of is ASCII, which stands for itself
+ * `scan` does what `scanner.scan` does in Python, `words` what `fingerprint.words_of` does, and `likeness` what rensa
+ * does, several times as fast; tests compare them on random pages. All read octets: all that markup is made of is ASCII, which stands for itself
  * in UTF-8, so that only what is taken out of a page need be decoded. Nothing here looks beyond the length of the page,
  * keeps anything between calls, or takes more than linear time. */
 
@@ -9,6 +9,9 @@
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -71,7 +74,7 @@ static Element elements[] = {
     {"script", 6, 1, 1, NULL},   {"style", 5, 1, 1, NULL},  {"textarea", 8, 1, 1, NULL}, {"xmp", 3, 1, 1, NULL},
     {"noembed", 7, 1, 1, NULL},  {"plaintext", 9, 1, 1, NULL},
 };
-enum { AREA = 1, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
+enum { AREA = 1, LINK = 5, META = 6, TITLE = 7, PLAINTEXT = 13, ELEMENTS = 14 };
 
 static struct {
     const char *name;
@@ -81,7 +84,7 @@ static struct {
     {"href", 4, NULL}, {"rel", 3, NULL},        {"name", 4, NULL}, {"content", 7, NULL},
     {"src", 3, NULL},  {"http-equiv", 10, NULL}, {"type", 4, NULL},
 };
-enum { HREF = 0, REL = 1, ATTRIBUTES = 7 };
+enum { HREF = 0, REL = 1, NAME = 2, EQUIVALENT = 5, ATTRIBUTES = 7 };
 static PyObject *text_name;
 
 /* A bit for each letter that one of them begins with: most tags are none of them. */
@@ -137,7 +140,8 @@ typedef struct {
 /* The attributes that somebody reads. Of two with one name the first counts. */
 ALWAYS void read_attributes(const Page *page, Place at, Place end, Value *values)
 {
-    memset(values, 0, ATTRIBUTES * sizeof(Value));
+    for (int i = 0; i < ATTRIBUTES; i++)
+        values[i].is_there = 0;
     while (at < end) {
         unsigned char c = AT(at);
         if (c == '/' || c == '>' || c == '=' || is_space(c)) {
@@ -175,6 +179,28 @@ ALWAYS void read_attributes(const Page *page, Place at, Place end, Value *values
             break;
         }
     }
+}
+
+/* Whether a value is one of some words, in whatever case. */
+static int is_one_of(const Page *page, Value value, const char *const *words)
+{
+    Place length = value.to - value.from;
+    for (; *words != NULL; words++)
+        if ((Place)strlen(*words) == length && stands(page, value.from, *words, length))
+            return 1;
+    return 0;
+}
+
+/* Whether nobody asks what an element says, which most of a page's head are: they are not even decoded. */
+static int says_nothing(const Page *page, int number, const Value *values)
+{
+    static const char *const for_browsers[] = {"stylesheet", "icon", "shortcut icon", "preload", "preconnect", NULL};
+    static const char *const remarks[] = {"author", "description", "generator", "keywords", "viewport", NULL};
+    if (number == LINK)
+        return !values[HREF].is_there || (values[REL].is_there && is_one_of(page, values[REL], for_browsers));
+    if (number == META && !values[EQUIVALENT].is_there)
+        return !values[NAME].is_there || is_one_of(page, values[NAME], remarks);
+    return number <= AREA && !values[HREF].is_there;
 }
 
 static PyObject *said(const Page *page, Value value, PyObject *unescape)
@@ -258,7 +284,7 @@ static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *i
     PyObject *found = PyList_New(0);
     Place position = 0, before = -1, at = 0;
     while (found != NULL && (at = find(page, '<', at, page->length)) >= 0) {
-        if (stands(page, at + 1, "!--", 3)) {
+        if (at + 1 < page->length && AT(at + 1) == '!' && stands(page, at + 2, "--", 2)) {
             at = position = behind_comment(page, at + 4);
             before = -1;
             if (position < 0)
@@ -289,8 +315,8 @@ static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *i
             Value values[ATTRIBUTES];
             read_attributes(page, inside, end, values);
             int failed = 0;
-            if (number <= AREA && !values[HREF].is_there) {
-                /* an anchor, which says nothing */
+            if (says_nothing(page, number, values)) {
+                /* and nothing is made of it */
             } else if (number <= AREA && !values[REL].is_there) {
                 failed = add(found, said(page, values[HREF], in_attribute));
             } else if (number == TITLE) {
@@ -314,6 +340,17 @@ static PyObject *scan_page(const Page *page, PyObject *in_attribute, PyObject *i
 }
 
 /* -- words --------------------------------------------------------------------------------------------------- */
+
+#define FACTOR UINT64_C(0x9E3779B97F4A7C15)
+
+/* All bits or none. What the compiler does not see through it cannot branch on: whether a word is long, or new, is
+ * foreseen wrongly so often that branches would take most of the time. */
+ALWAYS uint64_t all_if(int is_so)
+{
+    uint64_t bits = -(uint64_t)(is_so != 0);
+    __asm__("" : "+r"(bits));
+    return bits;
+}
 
 typedef struct {
     uint64_t *hashes; /* an open table: 0 is an empty place */
@@ -347,62 +384,187 @@ static int grow(Table *table)
 ALWAYS int put(Table *table, uint64_t hash)
 {
     size_t place = hash & table->mask;
-    for (; table->hashes[place]; place = (place + 1) & table->mask)
-        if (table->hashes[place] == hash)
-            return 0;
+    uint64_t there = table->hashes[place];
+    while (all_if(there != hash) & all_if(there != 0)) {
+        place = (place + 1) & table->mask;
+        there = table->hashes[place];
+    }
     table->hashes[place] = hash;
-    table->in_order[table->used++] = hash;
+    table->in_order[table->used] = hash;
+    table->used += there == 0;
     return table->used * 2 > table->mask ? grow(table) : 0;
 }
 
-/* Eight octets as a number, the first the lowest; what is not asked for is zero. */
-ALWAYS uint64_t eight_at(const Page *page, Place at, Place wanted)
+/* Eight octets as a number, the first the lowest. */
+ALWAYS uint64_t eight_at(const unsigned char *octets)
 {
-    uint64_t eight = 0;
-    if (at + 8 <= page->length)
-        memcpy(&eight, page->data + at, 8);
-    else
-        memcpy(&eight, page->data + at, (size_t)(page->length - at));
+    uint64_t eight;
+    memcpy(&eight, octets, 8);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     eight = __builtin_bswap64(eight);
 #endif
-    return wanted < 8 ? eight & ((UINT64_C(1) << 8 * wanted) - 1) : eight;
+    return eight;
 }
 
-/* As `fingerprint.hash_of`. */
+/* The first of them, from one to all. */
+ALWAYS uint64_t first_of(uint64_t eight, Place wanted)
+{
+    return eight & ~UINT64_C(0) >> (-8 * (uint64_t)wanted & all_if(wanted < 8) & 63);
+}
+
+ALWAYS uint64_t stirred(uint64_t hash, uint64_t eight)
+{
+    hash = (hash ^ eight) * FACTOR;
+    return hash ^ hash >> 32;
+}
+
+/* As `fingerprint.hash_of`. Words of up to 16 octets, as nearly all are, take the same steps whatever their length. */
 ALWAYS uint64_t hash_of(const Page *page, Place from, Place to)
 {
-    const uint64_t factor = UINT64_C(0x9E3779B97F4A7C15);
-    uint64_t hash = (uint64_t)(to - from) * factor;
-    for (Place at = from; at < to; at += 8) {
-        hash = (hash ^ eight_at(page, at, to - at)) * factor;
-        hash ^= hash >> 32;
-    }
+    Place length = to - from, at = 16;
+    const unsigned char *word = page->data + from;
+    unsigned char last[16] = {0};
+    if (page->length - from < 16) /* nothing beyond the page may be looked at */
+        word = memcpy(last, word, (size_t)length);
+    uint64_t hash = stirred((uint64_t)length * FACTOR, first_of(eight_at(word), length));
+    uint64_t longer = stirred(hash, first_of(eight_at(word + 8), length - 8));
+    hash ^= (hash ^ longer) & all_if(length > 8);
+    for (; at + 8 <= length; at += 8)
+        hash = stirred(hash, eight_at(word + at));
+    if (at < length) /* the last eight octets of the word, without those that were taken already */
+        hash = stirred(hash, eight_at(word + length - 8) >> 8 * (at + 8 - length));
     return hash ? hash : 1;
 }
 
-/* What no word goes beyond: blanks, and the next tag. */
-static unsigned char ends_word[256];
+/* Which of 64 octets open or close a tag, and which are blank: a bit each, the first the lowest. */
+typedef struct {
+    uint64_t opens, closes, is_blank;
+} Marks;
 
-/* How many words there are, or -1 without memory. */
+#ifdef __SSE2__
+ALWAYS Marks marks_of(const unsigned char *octets)
+{
+    const __m128i opening = _mm_set1_epi8('<'), closing = _mm_set1_epi8('>'), blank = _mm_set1_epi8(' ');
+    Marks marks = {0, 0, 0};
+#pragma GCC unroll 4
+    for (int i = 0; i < 64; i += 16) {
+        __m128i some = _mm_loadu_si128((const __m128i *)(octets + i));
+        marks.opens |= (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(some, opening)) << i;
+        marks.closes |= (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(some, closing)) << i;
+        marks.is_blank |= (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(some, blank), some)) << i;
+    }
+    return marks;
+}
+#else
+ALWAYS Marks marks_of(const unsigned char *octets)
+{
+    Marks marks = {0, 0, 0};
+    for (int i = 0; i < 64; i++) {
+        marks.opens |= (uint64_t)(octets[i] == '<') << i;
+        marks.closes |= (uint64_t)(octets[i] == '>') << i;
+        marks.is_blank |= (uint64_t)(octets[i] <= ' ') << i;
+    }
+    return marks;
+}
+#endif
+
+/* How many words there are, or -1 without memory. What is between the end of a tag and the next one is seen by people.
+ * 64 octets are looked at together: a branch at every one of them would be foreseen wrongly at every end of a word. */
 static Place tell_words(const Page *page, Table *table)
 {
-    Place count = 0, at = 0, length = page->length;
-    while ((at = find(page, '>', at, length)) >= 0) {
-        at++; /* what follows up to the next tag is seen by people */
-        for (; at < length && AT(at) != '<'; at++) {
-            if (ends_word[AT(at)])
-                continue;
-            Place from = at++;
-            while (at < length && !ends_word[AT(at)])
-                at++;
+    Place count = 0, from = -1;
+    uint64_t is_between = 0; /* whether the first of the 64 is */
+    for (Place block = 0; block < page->length; block += 64) {
+        unsigned char last[64] = {0};
+        const unsigned char *octets = page->data + block;
+        if (block + 64 > page->length)
+            octets = memcpy(last, octets, (size_t)(page->length - block));
+        Marks marks = marks_of(octets);
+        /* From where it begins, adding carries on through all that opens no tag. */
+        uint64_t no_tag = ~marks.opens, begins = (marks.closes << 1 | is_between) & no_tag;
+        uint64_t between = (((no_tag + begins) ^ no_tag) | begins) & no_tag;
+        is_between = (between | marks.closes) >> 63;
+        uint64_t in_word = between & ~marks.is_blank, before = in_word << 1 | (from >= 0);
+        uint64_t starts = in_word & ~before, ends = before & ~in_word;
+        for (; ends; ends &= ends - 1) {
+            if (from < 0) {
+                from = block + __builtin_ctzll(starts);
+                starts &= starts - 1;
+            }
             count++;
-            if (put(table, hash_of(page, from, at)) < 0)
+            if (put(table, hash_of(page, from, block + __builtin_ctzll(ends))) < 0)
                 return -1;
-            at--; /* the one behind it is looked at again: it may be a tag's */
+            from = -1;
         }
+        if (starts)
+            from = block + __builtin_ctzll(starts);
     }
-    return count;
+    if (from < 0)
+        return count;
+    return put(table, hash_of(page, from, page->length)) < 0 ? -1 : count + 1;
+}
+
+/* -- likeness ------------------------------------------------------------------------------------------------ */
+
+/* R-MinHash as rensa 0.5 computes it (its algorithm version 2), for 64 slots: in each of three rounds a hash falls into
+ * one slot, where the lowest rank stays; a later round ranks behind, and matters only while a slot is empty. What is
+ * empty after all of them takes the lowest rank of all hashes, by two numbers of its own. */
+enum { SLOTS = 64, ROUNDS = 3, RANK_BITS = 30 };
+
+typedef struct {
+    uint64_t seeds[ROUNDS], last_seed, factors[SLOTS], offsets[SLOTS];
+} Numbers;
+
+/* SplitMix64 */
+ALWAYS uint64_t mixed(uint64_t bits)
+{
+    bits += FACTOR;
+    bits = (bits ^ bits >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94D049BB133111EB);
+    return bits ^ bits >> 31;
+}
+
+ALWAYS uint64_t number_at(const char *numbers, Place at)
+{
+    uint64_t number;
+    memcpy(&number, numbers + at * (Place)sizeof number, sizeof number);
+    return number;
+}
+
+ALWAYS uint32_t lower_of(uint32_t one, uint32_t other) { return one < other ? one : other; }
+
+static int has_empty(const uint32_t *slots, uint32_t empty)
+{
+    int is_so = 0;
+    for (int i = 0; i < SLOTS; i++)
+        is_so |= slots[i] >= empty;
+    return is_so;
+}
+
+/* The last bit of every slot, the first slot's the highest. */
+static uint64_t likeness_of(const char *hashes, Place count, const Numbers *numbers)
+{
+    uint32_t slots[SLOTS];
+    memset(slots, 0xFF, sizeof slots);
+    uint32_t empty = 0;
+    for (int round = 0; round < ROUNDS && has_empty(slots, empty); round++) {
+        for (Place i = 0; i < count; i++) {
+            uint64_t bits = mixed(number_at(hashes, i) ^ numbers->seeds[round]);
+            uint32_t *slot = &slots[(uint32_t)bits / (UINT32_MAX / SLOTS + 1)];
+            *slot = lower_of(*slot, empty | (uint32_t)(bits >> (64 - RANK_BITS)));
+        }
+        empty += UINT32_C(1) << RANK_BITS;
+    }
+    uint64_t likeness = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        uint32_t lowest = slots[i];
+        for (Place j = 0; j < count && slots[i] >= empty; j++) {
+            uint64_t bits = numbers->factors[i] * mixed(number_at(hashes, j) ^ numbers->last_seed) + numbers->offsets[i];
+            lowest = lower_of(lowest, empty | (uint32_t)(bits >> (64 - RANK_BITS)));
+        }
+        likeness = likeness << 1 | (lowest & 1);
+    }
+    return likeness;
 }
 
 /* -- the module ---------------------------------------------------------------------------------------------- */
@@ -419,15 +581,17 @@ static PyObject *scan(PyObject *module, PyObject *args)
 
 static PyObject *words(PyObject *module, PyObject *args)
 {
-    enum { AT_FIRST = 2048 };
     PyObject *object, *found = NULL;
     Place most;
     if (!PyArg_ParseTuple(args, "Sn:words", &object, &most))
         return NULL;
     Place length = PyBytes_GET_SIZE(object);
     Page page = {(const unsigned char *)PyBytes_AS_STRING(object), length < most ? length : most};
-    Table table = {PyMem_Calloc(AT_FIRST, sizeof(uint64_t)), AT_FIRST - 1, 0,
-                   PyMem_Malloc(AT_FIRST / 2 * sizeof(uint64_t))};
+    /* In proportion to the page: a large table takes time to empty, a full one to search. */
+    size_t places = 256;
+    while (places < 4096 && places * 8 < (size_t)page.length)
+        places *= 2;
+    Table table = {PyMem_Calloc(places, sizeof(uint64_t)), places - 1, 0, PyMem_Malloc(places / 2 * sizeof(uint64_t))};
     Place count = table.hashes == NULL || table.in_order == NULL ? -1 : tell_words(&page, &table);
     if (count < 0)
         PyErr_NoMemory();
@@ -438,9 +602,26 @@ static PyObject *words(PyObject *module, PyObject *args)
     return found;
 }
 
+static PyObject *likeness(PyObject *module, PyObject *args)
+{
+    PyObject *hashes, *numbers;
+    if (!PyArg_ParseTuple(args, "SS:likeness", &hashes, &numbers))
+        return NULL;
+    Place length = PyBytes_GET_SIZE(hashes);
+    if (length % sizeof(uint64_t) || PyBytes_GET_SIZE(numbers) != sizeof(Numbers)) {
+        PyErr_SetString(PyExc_ValueError, "hashes and numbers are of 64 bits each");
+        return NULL;
+    }
+    Numbers own;
+    memcpy(&own, PyBytes_AS_STRING(numbers), sizeof own);
+    uint64_t bits = likeness_of(PyBytes_AS_STRING(hashes), length / (Place)sizeof(uint64_t), &own);
+    return PyLong_FromLongLong((long long)bits);
+}
+
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, "scan(octets, unescape_attribute, unescape_text, title_length) -> elements"},
     {"words", words, METH_VARARGS, "words(octets, most) -> (how many words between tags, the hash of each, once)"},
+    {"likeness", likeness, METH_VARARGS, "likeness(hashes, numbers) -> 64 bits, signed"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -455,8 +636,6 @@ PyMODINIT_FUNC PyInit__fast(void)
             return NULL;
         first_letters |= 1u << (elements[i].name[0] - 'a');
     }
-    for (int c = 0; c < 256; c++)
-        ends_word[c] = c == '<' || is_space((unsigned char)c);
     for (int i = 0; i < ATTRIBUTES; i++)
         if ((attributes[i].object = PyUnicode_InternFromString(attributes[i].name)) == NULL)
             return NULL;

@@ -36,7 +36,10 @@ def of_words(content: str) -> Directives:
 
 def of_meta(name: str, content: str, product_token: str) -> Directives:
     """Those of a META element, if its name means all robots or us."""
-    return of_words(content) if name.strip().lower() in {"robots", product_token.lower()} else NOTHING_ASKED
+    called = name.strip().lower()
+    if called == "robots" or called == product_token.lower():
+        return of_words(content)
+    return NOTHING_ASKED
 
 
 def of_headers(values: Iterable[str], product_token: str) -> Directives:

@@ -53,7 +53,9 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
     if media_type in HTML_TYPES:
         octets, charset, codec = in_utf_8(content, charset_of(declared))
         markup = read(octets, product, takes_fingerprint=options.takes_fingerprints, most_links=most)
-    asked = markup.asked | of_headers(_values(response, "x-robots-tag"), product)
+    asked = markup.asked
+    if robots := [value for key, value in response.headers if key == "x-robots-tag"]:
+        asked |= of_headers(robots, product)
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page)
     if markup.canonical:
@@ -104,7 +106,7 @@ def _parse_listing(listing: Listing, page: Page, parsed: Parsed) -> Parsed:
 def _links_of_headers(response: Response, page: Page) -> tuple[list[str], str | None]:
     """Where Link headers lead, and what they call the page. A BASE element does not bend them."""
     links, named = [], None
-    for header in links_of(_values(response, "link")):
+    for header in links_of([value for key, value in response.headers if key == "link"]):
         target = canonical(header.href, page.url)
         if target is not None and leads_to_a_page(header.rels, header.media_type):
             links.append(target)
@@ -130,7 +132,3 @@ def _as_sent(location: str) -> str:
         return location.encode("latin-1").decode("utf-8")
     except UnicodeError:
         return location
-
-
-def _values(response: Response, name: str) -> list[str]:
-    return [value for key, value in response.headers if key == name]

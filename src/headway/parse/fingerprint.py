@@ -13,6 +13,7 @@ import sys
 
 from rensa import RMinHash  # type: ignore[import-untyped]
 
+from headway.parse import minhash
 from headway.parse.compiled import fast
 
 BITS = 64
@@ -29,12 +30,15 @@ _PICTURES = tuple(
     re.compile(rb"""<%b\b[^<>]*?\b(?:src|SRC)\s*=\s*["']?([^"'\s<>]++)""" % tag) for tag in (b"img", b"IMG")
 )
 # Finding what stands between tags takes half the time of replacing them.
-_VISIBLE = re.compile(rb">\s*+([^<\s][^<]*+)")
+_VISIBLE = re.compile(rb">[\x00- ]*+([^<\x00- ][^<]*+)")
+# All octets up to the blank part words, control characters too: in C that is one comparison.
+_BLANKS = bytes(max(ord(" "), octet) for octet in range(256))
 _SEED = 1
 _SIGN = 1 << (BITS - 1)
 _FACTOR = 0x9E3779B97F4A7C15
 _ALL_BITS = (1 << 64) - 1
-_NUMBERS = struct.Struct(f"<{BITS}I")
+_SLOTS = struct.Struct(f"<{BITS}I")
+_NUMBERS = minhash.numbers_of(BITS, _SEED) if RMinHash.ALGORITHM_VERSION == minhash.VERSION else None
 _LAST_BIT = bytes(b"01"[octet & 1] for octet in range(256))
 
 
@@ -52,7 +56,7 @@ def of_page(octets: bytes) -> int:
 
 def words_of(octets: bytes) -> tuple[int, bytes]:
     """How many words there are between the tags, and the hash of each; how often it comes does not matter."""
-    words = b" ".join(_VISIBLE.findall(octets[:LONGEST_READ])).split()
+    words = b" ".join(_VISIBLE.findall(octets[:LONGEST_READ])).translate(_BLANKS).split()
     return len(words), _packed(words)
 
 
@@ -71,8 +75,15 @@ def hash_of(word: bytes) -> int:
 
 def _of_hashes(hashes: bytes) -> int:
     """Signed, since a number in SQLite is."""
+    if _NUMBERS is None or fast is None:
+        return by_rensa(hashes)
+    bits: int = fast.likeness(hashes, _NUMBERS)
+    return bits or 1
+
+
+def by_rensa(hashes: bytes) -> int:
     each = memoryview(hashes).cast("Q")
     sketches = RMinHash.digest_matrix_from_flat_token_hashes(each, (0, len(each)), BITS, _SEED)
     # The last bit of each number, all at once.
-    bits = int(_NUMBERS.pack(*sketches.to_rows()[0])[::4].translate(_LAST_BIT), 2)
+    bits = int(_SLOTS.pack(*sketches.to_rows()[0])[::4].translate(_LAST_BIT), 2)
     return bits - (bits & _SIGN) * 2 or 1

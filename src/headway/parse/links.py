@@ -108,13 +108,13 @@ def leads_to_a_page(rels: frozenset[str], media_type: str) -> bool:
 
 
 def _read_meta(markup: Markup, attributes: Mapping[str, str | None], product_token: str) -> None:
-    content = attributes.get("content") or ""
-    if (attributes.get("http-equiv") or "").lower() == "refresh":
-        if target := refresh_target(content):
+    equivalent = attributes.get("http-equiv")
+    if equivalent and equivalent.lower() == "refresh":
+        if target := refresh_target(attributes.get("content") or ""):
             markup.links.append((target, False))
             markup.moves_on = True
     elif name := attributes.get("name"):
-        asked = of_meta(name, content, product_token)
+        asked = of_meta(name, attributes.get("content") or "", product_token)
         if asked is not NOTHING_ASKED:
             markup.asked |= asked
 

@@ -33,6 +33,14 @@ _LINKS_REMEMBERED = 200
 _FOLDERS_REMEMBERED = 256
 _URL_MASK = (1 << _KEY_BITS_OF_URL) - 1
 
+# Links that mean what they say: no rule changes a character of them, so that there is nothing to parse. No
+# name begins with a dot, and none is empty.
+_NAMES = r"(?:[A-Za-z0-9_~+,=@-][A-Za-z0-9_.~+,=@-]*+/?+)++(?:\?[A-Za-z0-9_.~+,;:=&@/-]++)?+"
+_PLAIN = re.compile(_NAMES)
+# A host whose last part is letters is no number, and one without `xn--` is spelt as it is.
+_PLAIN_ELSEWHERE = re.compile(
+    rf"(https?+://(?:(?!xn--)[a-z0-9][a-z0-9-]*+\.)++[a-z]{{2,}}+)(/(?:{_NAMES})?+)?+"
+)
 
 _folders: dict[tuple[str, int], dict[str, Page]] = {}
 
@@ -81,67 +89,97 @@ def pages_of(
     The base is a URL, or a page in its canonical form, which need not be looked at again.
     A document in another charset than UTF-8 has its queries encoded in it, as browsers do.
     """
-    pages: list[Page] = []
-    skipped = 0
     home_page = page_of(base) if isinstance(base, str) else base
     if home_page is None:
-        return Found(pages, len(hrefs))
+        return Found([], len(hrefs))
     home = _Home(home_page, depth, charset)
-    known_hrefs: set[str] = set()
-    known_urls: set[str] = set()
+    remembered = home.remembered
+    pages: dict[str, Page] = {}
+    nowhere: set[str] = set()
     for place, written in enumerate(hrefs):
         href = _without_fragment(written) if "#" in written else written
-        if href in known_hrefs:
-            continue
-        known_hrefs.add(href)
-        page = home.remembered.get(href) or home.lead(href)
+        page = remembered.get(href) or home.lead(href)
         if page is None:
-            skipped += 1
-        elif page.url not in known_urls:
+            nowhere.add(href)
+        elif page.url not in pages:
             if len(pages) >= most:
-                return Found(pages, skipped + len(hrefs) - place)
-            known_urls.add(page.url)
-            pages.append(page)
-    return Found(pages, skipped)
+                return Found(list(pages.values()), len(nowhere) + len(hrefs) - place)
+            pages[page.url] = page
+    return Found(list(pages.values()), len(nowhere))
 
 
 class _Home:
     """A document whose links are looked up, and where those of its folder were found to lead."""
 
-    __slots__ = ("_bits", "_charset", "_depth", "_prefix", "_site", "_url", "remembered")
+    __slots__ = (
+        "_bits",
+        "_charset",
+        "_depth",
+        "_folder",
+        "_itself",
+        "_page",
+        "_parsed",
+        "_site",
+        "remembered",
+    )
 
     def __init__(self, page: Page, depth: int, charset: str) -> None:
-        self._site, self._url = page.site, can_ada.parse(page.url)
-        self._prefix, self._bits = page.site + "/", _site_bits(page.site)
-        self._depth = depth
+        self._page, self._site, self._depth = page, page.site, depth
+        self._bits = _site_bits(page.site)
+        self._folder = _folder_of(page.url)
+        self._parsed: can_ada.URL | None = None
+        self._itself: Page | None = None
         self._charset = None if charset == "utf-8" else charset
         # Pages of a folder share most of their links, written in the same way.
-        self.remembered = _folder(page.url, depth) if self._charset is None else {}
+        self.remembered = _links_of(self._folder, depth) if self._charset is None else {}
 
     def lead(self, href: str) -> Page | None:
-        written = href
+        if not href:  # a fragment alone, of which a page may have many
+            self._itself = self._itself or self._here(self._page.url)
+            return self._itself
+        page = self._plainly(href) if len(href) <= _LONGEST_REMEMBERED else None
+        page = page or self._by_the_rules(href)
+        if page is not None and len(href) <= _LONGEST_REMEMBERED and href[0] not in _NOT_BY_FOLDER:
+            self.remembered[href] = page
+        return page
+
+    def _plainly(self, href: str) -> Page | None:
+        """Where a link leads that need only be put together, as most need; None where it needs more."""
+        if href.startswith(_SCHEMES):
+            elsewhere = _PLAIN_ELSEWHERE.fullmatch(href)
+            if elsewhere is None:
+                return None
+            site = Site(elsewhere[1])
+            return _known_page(href if elsewhere[2] else href + "/", site, _site_bits(site), self._depth)
+        if href[0] == "/":
+            return self._here(self._site + href) if _PLAIN.fullmatch(href, 1) or href == "/" else None
+        folder = self._folder
+        while href.startswith("../"):
+            href = href[3:]
+            if len(folder) > len(self._site) + 1:
+                folder = folder[: folder.rindex("/", 0, -1) + 1]
+        return self._here(folder + href) if _PLAIN.fullmatch(href) else None
+
+    def _here(self, url: str) -> Page:
+        return _known_page(url, self._site, self._bits, self._depth)
+
+    def _by_the_rules(self, href: str) -> Page | None:
         if self._charset is not None and not href.isascii():
             href = _with_encoded_query(href, self._charset)
+        if len(href) > LONGEST_HREF:
+            return None
+        if self._parsed is None:
+            self._parsed = can_ada.parse(self._page.url)
         try:
-            parsed = self._url + href if len(href) <= LONGEST_HREF else None
+            parsed = self._parsed + href
         except (ValueError, TypeError):
-            parsed = None
-        if parsed is None:
             return None
         url: str = parsed.href
-        # A tidy link within the site, which is what most are, is spared the second look; the base is tidy,
-        # so that looking at the href is enough.
-        if url.startswith(self._prefix) and url[-1] != "?" and not _UNTIDY.search(href):
-            key = self._bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
-            page = Page(url, self._site, PageKey(key), self._depth)
-        else:
-            other = _page(parsed, self._depth)
-            if other is None:
-                return None
-            page = other
-        if len(written) <= _LONGEST_REMEMBERED and written[:1] not in _NOT_BY_FOLDER:
-            self.remembered[written] = page
-        return page
+        # A tidy link within the site is spared the second look; the base is tidy, so that looking at the href
+        # is enough.
+        if url.startswith(self._site + "/") and url[-1] != "?" and not _UNTIDY.search(href):
+            return self._here(url)
+        return _page(parsed, self._depth)
 
 
 def _without_fragment(written: str) -> str:
@@ -150,9 +188,15 @@ def _without_fragment(written: str) -> str:
     return written if href and href[-1] <= " " else href
 
 
-def _folder(base: str, depth: int) -> dict[str, Page]:
+def _folder_of(url: str) -> str:
+    """The part of a URL that a relative link keeps."""
+    query = url.find("?")
+    return url[: url.rindex("/", 0, query if query >= 0 else len(url)) + 1]
+
+
+def _links_of(folder: str, depth: int) -> dict[str, Page]:
     """Where links of pages in the same folder, and as deep, were found to lead."""
-    which = (base[: base.partition("?")[0].rindex("/")], depth)
+    which = (folder, depth)
     links = _folders.get(which)
     if links is None or len(links) >= _LINKS_REMEMBERED:
         if len(_folders) >= _FOLDERS_REMEMBERED:
@@ -161,13 +205,16 @@ def _folder(base: str, depth: int) -> dict[str, Page]:
     return links
 
 
+def _known_page(url: str, site: Site, bits: int, depth: int, score: float = 0.0) -> Page:
+    return Page(url, site, PageKey(bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)), depth, score)
+
+
 def _page(parsed: can_ada.URL, depth: int, score: float = 0.0) -> Page | None:
     site_and_url = _site_and_url(parsed)
     if site_and_url is None:
         return None
     site, url = site_and_url
-    key = _site_bits(site) | (xxh3_64_intdigest(url.encode()) & _URL_MASK)
-    return Page(url, site, PageKey(key), depth, score)
+    return _known_page(url, site, _site_bits(site), depth, score)
 
 
 def _site_and_url(parsed: can_ada.URL) -> tuple[Site, str] | None:
