@@ -82,7 +82,8 @@ class Discovery:
         welcome: list[Page] = []
         if self._holdings is not None:
             pages, others = self._holdings.sorted_out(pages, is_redirect=redirects > 0)
-            self._post(now, others, commands)
+            if others:
+                self._post(now, others, commands)
         for position in self.seen.add_all([page.key for page in pages]):
             page = pages[position]
             exclusion: str | None = (
@@ -103,6 +104,8 @@ class Discovery:
 
     def found_lists(self, now: Instant, lists: Sequence[Page], commands: list[Command]) -> None:
         """Sitemaps and feeds: what they are called, and of which type they are, does not matter."""
+        if not lists:
+            return  # as of nearly every page
         if self._holdings is not None:
             lists, others = self._holdings.sorted_out(lists, is_redirect=False)
             self._post(now, others, commands)
