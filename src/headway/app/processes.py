@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headway.app.clock import WallClock
+from headway.app.cores import Cores, keep_to
 from headway.app.counts import Counts
 from headway.app.crawling import check_is_same_folder, quotas_so_far
 from headway.app.limit import LimitWatch
@@ -81,6 +82,7 @@ class ProcessRun:
         for order in self._orders.lasting():
             self._obey(now, order)
         self._workers: dict[int, _WorkerProcess] = {}
+        self._cores = Cores(processes)
         self._restarts = 0
         self._over: asyncio.Future[None] | None = None
         self._known_fd = -1
@@ -146,6 +148,7 @@ class ProcessRun:
         )
         worker = _WorkerProcess(order, Desk(self._office, self._clock.now), self._known_fd)
         self._workers[worker.process.pid] = worker
+        keep_to(worker.process.pid, self._cores.take(worker.process.pid))
         for pipe in (worker.beats, worker.commits):
             loop.add_reader(pipe.fileno(), self._hear, worker, pipe)
 
@@ -173,6 +176,7 @@ class ProcessRun:
         for pipe in (worker.beats, worker.commits):
             loop.remove_reader(pipe.fileno())
         worker.end()
+        self._cores.give_back(worker.process.pid)
         worker.desk.died()
         if self._office.is_over or self._office.is_closing:
             if not self._workers:

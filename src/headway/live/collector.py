@@ -132,7 +132,7 @@ class WebCollector:
 
     def _start_ordered(self) -> None:
         """One request after the other: between two orders the machine has much to think about, and a server
-        that is woken for each request anew takes half as much time again, ours and its own."""
+        on the same machine would fall asleep after each, and have to be woken."""
         ordered, self._ordered = self._ordered, []
         for command, settle, fail in ordered:
             if not self._starts_at_once(command, settle, fail):
