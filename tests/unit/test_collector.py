@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headway.errors import StoreError
-from headway.live.collector import WebCollector
+from headway.live.collector import MakeRoom, WebCollector
 from headway.model.command import FetchPage
 from headway.model.event import Event, PageSettled
 from headway.model.outcome import Capture, Kind
@@ -29,6 +29,9 @@ class Web:
 
     async def fetch(self, request: Request) -> Response:
         await self.answers.wait()
+        return self.answer(request)
+
+    def answer(self, request: Request) -> Response:
         self.done.append(f"fetched {request.site}")
         body = f"<title>{request.site}</title>".encode()
         html = (("content-type", "text/html"),)
@@ -58,6 +61,23 @@ class Web:
         return iter(())
 
     async def aclose(self) -> None: ...
+
+
+class PromptWeb(Web):
+    """Needs no task for a request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[Request, Callable[[Response], None]]] = []
+
+    def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
+        self.asked.append((request, then))
+        return True
+
+    def answer_all(self) -> None:
+        for request, then in self.asked:
+            then(self.answer(request))
+        self.asked.clear()
 
 
 class Shelf:
@@ -92,7 +112,9 @@ class Crawled:
         self.settled.append(event.lease.page.site)
 
 
-def collected(web: Web, shelf: Shelf, *, ends_in_the_same_turn: bool = False) -> Crawled:
+def collected(
+    web: Web, shelf: Shelf, *, ends_in_the_same_turn: bool = False, make_room: MakeRoom | None = None
+) -> Crawled:
     async def crawl() -> Crawled:
         collector = WebCollector(
             web,
@@ -102,6 +124,7 @@ def collected(web: Web, shelf: Shelf, *, ends_in_the_same_turn: bool = False) ->
             user_agent="test",
             accept_types=None,
             parse_options=ParseOptions(),
+            make_room=make_room,
         )
         crawled = Crawled()
         for number, site in enumerate(SITES):
@@ -109,6 +132,8 @@ def collected(web: Web, shelf: Shelf, *, ends_in_the_same_turn: bool = False) ->
             collector.start(FetchPage(lease), crawled.settle, crawled.problems.append)
         await asyncio.sleep(1.0)
         web.answers.set()
+        if isinstance(web, PromptWeb):
+            web.answer_all()
         await asyncio.sleep(0.0 if ends_in_the_same_turn else 1.0)
         await collector.aclose()
         crawled.is_over = True
@@ -136,3 +161,48 @@ def test_a_page_that_cannot_be_kept_fails_alone() -> None:
     crawled = collected(web, Shelf(web, full_for=SITES[1]))
     assert crawled.settled == [SITES[0], *SITES[2:]]
     assert [str(problem) for problem in crawled.problems] == ["the disk is full"]
+
+
+def test_without_a_task_for_each_it_is_the_same() -> None:
+    web = PromptWeb()
+    assert collected(web, Shelf(web)).settled == list(SITES)
+    assert web.done == [*(f"fetched {site}" for site in SITES), *(f"kept {site}" for site in SITES)]
+
+
+def test_without_a_task_for_each_what_came_when_the_crawl_ends_is_kept() -> None:
+    web = PromptWeb()
+    assert collected(web, Shelf(web), ends_in_the_same_turn=True).settled == list(SITES)
+
+
+def test_without_a_task_for_each_a_page_that_cannot_be_kept_fails_alone() -> None:
+    web = PromptWeb()
+    crawled = collected(web, Shelf(web, full_for=SITES[1]))
+    assert crawled.settled == [SITES[0], *SITES[2:]]
+    assert [str(problem) for problem in crawled.problems] == ["the disk is full"]
+
+
+def test_what_comes_after_the_end_is_not_heard_of() -> None:
+    web = PromptWeb()
+    asked: list[tuple[Request, Callable[[Response], None]]] = []
+    answer_all, web.answer_all = web.answer_all, lambda: asked.extend(web.asked)  # type: ignore[method-assign]
+    crawled = collected(web, Shelf(web))
+    assert len(asked) == len(SITES)
+    answer_all()
+    assert (crawled.settled, crawled.problems) == ([], [])
+
+
+def test_a_page_is_not_kept_before_there_is_room() -> None:
+    web = PromptWeb()
+
+    def make_room() -> asyncio.Future[None] | None:
+        asked = len([each for each in web.done if each == "asked for room"])
+        web.done.append("asked for room")
+        if asked:
+            return None
+        room = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.5, lambda: (web.done.append("room"), room.set_result(None)))
+        return room
+
+    crawled = collected(web, Shelf(web), make_room=make_room)
+    assert crawled.settled == [*SITES[1:], SITES[0]]
+    assert web.done.index("room") < web.done.index(f"kept {SITES[0]}")
