@@ -152,6 +152,7 @@ class WebCollector:
         self._take_arrived()
         self._ordered.clear()
         self._is_closed = True
+        await asyncio.sleep(0)  # a task cancelled before its first step would never await what it was given
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
