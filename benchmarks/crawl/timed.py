@@ -104,6 +104,7 @@ def install(watch: Stopwatch) -> None:
     watch.around(transport, "_read_ready", FETCH)
     watch.around(transport, "write", FETCH)
     watch.around_coroutine(headway.fetch.http.HttpFetcher, "fetch", FETCH)
+    watch.around(headway.fetch.http.HttpFetcher, "fetch_at_once", FETCH)
     watch.around(headway.live.collector, "parse", PARSE)
     watch.around(driver, "_take_in", FRONTIER)
     watch.around(driver, "_commit", STORE)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from headway.fleet.chair import Chair
+from headway.fleet.leader import Leader
+from headway.model.command import SaveFound
+from headway.model.page import Page
+from headway.policy.allocation.allocator import Allocator
+from headway.policy.timetable import Timetable
+from headway.store.postgres.address import Address
 from headway.store.postgres.reader import PostgresReader
+from headway.store.postgres.store import PostgresStore
 from headway.testing.fleetweb import FleetWeb
 
 HEADWAY = Path(sys.executable).with_name("headway")
@@ -53,3 +63,29 @@ def test_a_file_that_is_gone_altogether_is_for_a_person_to_decide(postgres_store
         said = crawl(web, postgres_store, tmp_path / "c", expected=5)
     assert "bytes are missing" in said
     assert "Traceback" not in said
+
+
+def test_a_crawl_for_which_pages_are_queued_just_now_does_not_end(postgres_store):
+    address = Address.parse(postgres_store)
+    store = PostgresStore(address)
+    store.create(1.0, {})
+    store.commit([SaveFound((Page("http://a.test/", "http://a.test", 1),), is_elsewhere=True)], {})
+    store.close()
+    chair = Chair(address, Leader(Timetable(1e6), Allocator))
+    with address.connect() as mending, address.connect() as onlooker, ThreadPoolExecutor(1) as leading:
+        mending.execute("CREATE TABLE set_aside AS SELECT * FROM waiting")
+        mending.execute("DELETE FROM waiting")
+        with mending.transaction():
+            mending.execute("UPDATE crawl SET ended_at = NULL")
+            round_of_the_leader = leading.submit(chair.round)
+            waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+            until = time.monotonic() + 30.0
+            while not onlooker.execute(waits).fetchall() and time.monotonic() < until:
+                time.sleep(0.01)
+            mending.execute("INSERT INTO waiting SELECT * FROM set_aside")
+        assert round_of_the_leader.result()
+        assert onlooker.execute("SELECT ended_at FROM crawl").fetchone() == (None,)
+        mending.execute("DELETE FROM waiting")
+        chair.round()
+        assert onlooker.execute("SELECT ended_at FROM crawl").fetchone() != (None,)
+    chair.close()

@@ -76,7 +76,7 @@ def test_a_revisit_is_marked_and_has_its_originals_digest(folder):
     assert first["digest"] == second["digest"]
 
 
-def test_lines_are_sorted_by_their_octets_in_one_run_or_many(folder):
+def test_lines_are_sorted_by_their_octets_in_one_run_or_many(folder, monkeypatch):
     for number in range(25):
         capture(folder, f"{SITE}/{number * 7 % 25}?é={number}", b"%d" % number, number)
     whole = folder.write_index().read_bytes()
@@ -86,6 +86,8 @@ def test_lines_are_sorted_by_their_octets_in_one_run_or_many(folder):
     assert whole.isascii()
     for run_lines in (1, 4, 25):
         assert write_index(folder.path, run_lines=run_lines).read_bytes() == whole
+    monkeypatch.setattr("headway.store.cdxj._MOST_RUNS", 3)
+    assert write_index(folder.path, run_lines=2).read_bytes() == whole
 
 
 def test_a_page_without_a_capture_is_not_in_the_index(folder):

@@ -80,7 +80,8 @@ class Chair:
         if time.monotonic() > self._seated_at + _GRACE_S and connection.execute(sql.BURY).fetchall():
             connection.execute(sql.FREE_DEAD)
         now, fleet = self._look(connection)
-        if not any(each.report.active or each.coming for each in fleet.collectors):
+        is_quiet = not any(each.report.active or each.coming for each in fleet.collectors)
+        if is_quiet and connection.execute(sql.MAY_END).fetchall():
             connection.execute(sql.END)
         self._leader.usage.note(connection.execute(sql.RECEIVED).fetchall())
         for second, received in self._leader.usage.sums(now):

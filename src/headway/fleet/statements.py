@@ -90,6 +90,10 @@ ASSIGN = """
 ASK_BACK = """
     UPDATE holding SET is_asked_back = true FROM site
     WHERE site.id = holding.site_id AND site.site = ANY(%s) AND collector_id = %s AND is_taken"""
+# Before `END`, which would else decide by what was there before it waited: whoever queues pages of a crawl
+# that is over, as mending does, holds this row until they are there.
+MAY_END = """
+    SELECT FROM crawl WHERE ended_at IS NULL AND NOT EXISTS (SELECT FROM waiting) FOR UPDATE"""
 END = f"""
     UPDATE crawl SET ended_at = {NOW}
     WHERE ended_at IS NULL AND NOT EXISTS (SELECT FROM waiting) RETURNING ended_at"""  # noqa: S608

@@ -33,8 +33,7 @@ Ts = TypeVarTuple("Ts")
 _PARSED_IN_PLACE_BYTES = 64 * 1024
 """Above this size a hostile page could hold up everybody for a second."""
 _IN_ONE_GO = 8
-"""Pages that are looked at, and then archived: enough that both find their code and tables in the processor's
-caches, and no more than that the pages are still there as well."""
+"""Pages that are looked at, and then archived, while their octets may still be in the processor's caches."""
 _TAKEN_AT_ONCE = 2000
 """Of the pages on a long list. Taking in fifty thousand in one go would hold up everybody for a second."""
 
@@ -135,8 +134,11 @@ class WebCollector:
         on the same machine would fall asleep after each, and have to be woken."""
         ordered, self._ordered = self._ordered, []
         for command, settle, fail in ordered:
-            if not self._starts_at_once(command, settle, fail):
-                self._begin(fail, self._page, command, settle, fail)
+            try:
+                if not self._starts_at_once(command, settle, fail):
+                    self._begin(fail, self._page, command, settle, fail)
+            except Exception as problem:
+                fail(problem)
 
     def set_rates(self, command: SetRates) -> None:
         self._fetcher.set_rates(command.rates_bytes_per_s)
