@@ -1,9 +1,9 @@
 /* The inner loops of reading a page: finding its elements, telling its words apart, and likening them to others.
  *
  * `scan` does what `scanner.scan` does in Python, `words` what `fingerprint.words_of` does, and `likeness` what rensa
- * does, several times as fast; tests compare them on random pages. All read octets: all that markup is made of is ASCII, which stands for itself
- * in UTF-8, so that only what is taken out of a page need be decoded. Nothing here looks beyond the length of the page,
- * keeps anything between calls, or takes more than linear time. */
+ * does, several times as fast; tests compare them on random pages. All read octets: all that markup is made of is ASCII,
+ * which stands for itself in UTF-8, so that only what is taken out of a page need be decoded. Nothing here looks beyond
+ * the length of the page, keeps anything between calls, or takes more than linear time. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

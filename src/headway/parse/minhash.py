@@ -1,6 +1,7 @@
 """The numbers that rensa draws for its R-MinHash, by which `_fast.c` does the same.
 
-Tests compare the two. Where rensa changes its ways it counts up its version, and is asked itself.
+The algorithm and its constants are rensa's (MIT licence). Tests compare the two. Where rensa changes its ways
+it counts up its version, and is asked itself.
 """
 
 from __future__ import annotations
