@@ -1,5 +1,5 @@
 """A request over a connection that is open already, as nearly all are: from asking to the end of the answer
-without a task of its own, which would take a tenth of a page's time."""
+without a task of its own."""
 
 from __future__ import annotations
 

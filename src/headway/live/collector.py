@@ -130,8 +130,8 @@ class WebCollector:
         self._ordered.append((command, settle, fail))
 
     def _start_ordered(self) -> None:
-        """One request after the other: between two orders the machine has much to think about, and a server
-        on the same machine would fall asleep after each, and have to be woken."""
+        """One request after the other, not each where the machine ordered it: there is much work between two
+        orders."""
         ordered, self._ordered = self._ordered, []
         for command, settle, fail in ordered:
             try:
