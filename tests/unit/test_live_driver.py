@@ -107,8 +107,6 @@ def driver_of(
     journal: CheckingJournal,
     commit_every_s: float,
     links_at_once: int | None = None,
-    *,
-    stays: bool = False,
 ) -> LiveDriver:
     crawl = Crawl(
         ordering=Depth(),
@@ -120,8 +118,7 @@ def driver_of(
         asks_robots=False,
         links_at_once=links_at_once,
     )
-    every_s = Seconds(commit_every_s)
-    return LiveDriver(crawl, collector, journal, LoopClock(), commit_every_s=every_s, stays=stays)
+    return LiveDriver(crawl, collector, journal, LoopClock(), commit_every_s=Seconds(commit_every_s))
 
 
 def opening() -> list[Seeded]:
@@ -200,25 +197,3 @@ def test_a_crawl_that_is_stopped_before_it_runs_ends_at_once_and_loses_no_seed()
     run_in_virtual_time(driver.run(opening()))
     assert collector.archived == []
     assert journal.found == {page(number).url for number in range(3)}
-
-
-def test_a_commit_is_not_waited_for_when_nothing_is_left_to_do_or_somebody_wants_it() -> None:
-    collector = ArchivingCollector([*[0.25] * (PAGES - 1), 100.0])
-    journal = CheckingJournal(collector)
-    saved: list[int] = []
-
-    async def run() -> None:
-        driver = driver_of(collector, journal, 1000.0, stays=True)
-        running = asyncio.get_running_loop().create_task(driver.run(opening()))
-        await asyncio.sleep(50.0)
-        saved.append(len(journal.settled))
-        driver.commit_soon()
-        await asyncio.sleep(1.0)
-        saved.append(len(journal.settled))
-        await asyncio.sleep(100.0)
-        saved.append(len(journal.settled))
-        driver.drain()
-        await running
-
-    run_in_virtual_time(run())
-    assert saved == [0, PAGES - 1, PAGES]

@@ -37,6 +37,7 @@ from headway.fleet.leader import Leader
 from headway.fleet.office import Office
 from headway.fleet.outlook import FleetChronicle
 from headway.fleet.wire import pack
+from headway.live.driver import COMMIT_EVERY_S
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveTasks, Saving
 from headway.model.order import AddSite, SetDeadline
 from headway.model.order import Order as PersonsOrder
@@ -49,7 +50,6 @@ from headway.units import BytesPerSecond, Instant, Seconds
 
 _ROUND_EVERY_S = 0.25
 _MOST_RESTARTS = 5
-_COMMIT_EVERY_S = 0.2
 _RAREST_COMMIT_S = 0.5
 
 
@@ -142,9 +142,9 @@ class ProcessRun:
             str(self.folder.path.absolute()),
             self.folder.store.has_rounds,
             most_held,
-            # One store takes it all in, and fewer, larger commits write less a page. Not too seldom: a worker
-            # that is killed has that much to fetch again.
-            Seconds(min(_RAREST_COMMIT_S, self._processes * _COMMIT_EVERY_S)),
+            # One store takes it all in: as many commits as with one process, and a worker that is killed has
+            # about as much to fetch again.
+            Seconds(min(_RAREST_COMMIT_S, self._processes * COMMIT_EVERY_S)),
         )
         worker = _WorkerProcess(order, Desk(self._office, self._clock.now), self._known_fd)
         self._workers[worker.process.pid] = worker

@@ -336,12 +336,13 @@ class Session:
                 busy.append(site)
             elif parcel is None:
                 self._leaving[site] = next_parcel
-                # Whoever is to have it waits.
-                self._driver.commit_soon()
         if busy:
             self._driver.tell(SitesLeft(tuple(busy)))
-        done = self._outbox.committed
-        ready = [site for site, parcel in self._leaving.items() if parcel is not None and parcel <= done]
+        ready = [
+            site
+            for site, parcel in self._leaving.items()
+            if parcel is not None and parcel <= self._outbox.committed
+        ]
         if ready:
             for site in ready:
                 del self._leaving[site]

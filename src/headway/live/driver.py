@@ -117,12 +117,6 @@ class LiveDriver:
         if not self._stays:
             self.stop()
 
-    def commit_soon(self) -> None:
-        """Somebody waits for what has come until now."""
-        self._is_commit_due = True
-        self._commit_by = Instant(self._clock.now() + _LONGEST_PUT_OFF_S)
-        self._schedule_pump()
-
     # -- the pump ---------------------------------------------------------------------------------------
 
     def _schedule_pump(self) -> None:
@@ -139,7 +133,7 @@ class LiveDriver:
             self._take_in()
             # Only here is the inbox empty: the archive is committed as far as it is written, and each page
             # in it must have its row.
-            if (self._is_commit_due or self._is_idle) and self._is_all_told():
+            if self._is_commit_due and self._is_all_told():
                 self._commit()
                 self._load_wished()
         except Exception as problem:
@@ -188,18 +182,14 @@ class LiveDriver:
 
     def schedule_commit(self) -> None:
         if self._commit_timer is None and self._loop is not None:
-            self._commit_timer = self._loop.call_later(self._commit_every_s, self.commit_soon)
+            self._commit_timer = self._loop.call_later(self._commit_every_s, self._commit_soon)
 
-    @property
-    def _is_idle(self) -> bool:
-        """Nothing comes that a commit could wait for, and others may wait for the commit."""
-        crawl = self._crawl
-        is_busy = crawl.in_flight or crawl.frontier.waiting or crawl.has_rest
-        return bool(self._orders.batch) and not is_busy
+    def _commit_soon(self) -> None:
+        self._is_commit_due = True
+        self._commit_by = Instant(self._clock.now() + _LONGEST_PUT_OFF_S)
+        self._schedule_pump()
 
     def _commit(self, *, is_last: bool = False) -> None:
-        if self._commit_timer is not None:
-            self._commit_timer.cancel()
         self._commit_timer = None
         self._is_commit_due = False
         if self._orders.batch:
