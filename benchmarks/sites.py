@@ -33,6 +33,7 @@ PACKAGES = (
 FOLDER = Path(__file__).parents[1] / "build" / "sites"
 PORT = 18_480
 _SUFFIXES = (".html", ".htm")
+_MOST_FILES = 500_000
 _OTHER_FILES = 500
 _OTHER_FILES_A_SITE = 3
 """That nginx has open: a socket to hear on, a connection, and a file on its way out."""
@@ -182,26 +183,31 @@ def _configuration(sites: list[SiteFolder], here: Path) -> str:
     )
     user = "user root;" if os.geteuid() == 0 else ""
     return f"""
-daemon off; {user} worker_processes 1; pid {here}/pid; worker_rlimit_nofile 65536;
+daemon off; {user} worker_processes 1; pid {here}/pid; worker_rlimit_nofile {_most_files_open()};
 events {{ worker_connections 8192; }}
 http {{
   types {{ text/html html htm; text/plain txt; }} default_type application/octet-stream;
   log_format bench '$msec $status $body_bytes_sent $server_addr $request_uri';
   access_log {here}/access.log bench buffer=256k flush=1s; {temporary}
-  sendfile on; tcp_nodelay on; keepalive_timeout 60; keepalive_requests 1000000; etag off;
-  open_file_cache max={_files_kept_open(len(sites))} inactive=600s;
-  open_file_cache_valid 600s; open_file_cache_errors on;
+  sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_timeout 60; keepalive_requests 1000000; etag off;
+  {_open_file_cache(sites)}
 {servers}
 }}
 """
 
 
-def _files_kept_open(sites: int) -> int:
-    """A file beyond what a process may have open would not be served at all."""
+def _open_file_cache(sites: list[SiteFolder]) -> str:
+    """For all files or for none: a crawl asks for each once, and a smaller cache has forgotten it by the next
+    crawl. A file beyond what a process may have open would not be served at all."""
+    files = sum(site.pages + 1 for site in sites)
+    if files + _OTHER_FILES + _OTHER_FILES_A_SITE * len(sites) > _most_files_open():
+        return ""
+    return f"open_file_cache max={files} inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;"
+
+
+def _most_files_open() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return 40_000
-    return max(1, min(40_000, most - _OTHER_FILES - _OTHER_FILES_A_SITE * sites))
+    return _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
 
 
 def _wait_until_up(url: str, process: subprocess.Popen[bytes], errors: Path) -> None:
