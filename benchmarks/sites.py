@@ -202,7 +202,9 @@ def _open_file_cache(sites: list[SiteFolder]) -> str:
     files = sum(site.pages + 1 for site in sites)
     if files + _OTHER_FILES + _OTHER_FILES_A_SITE * len(sites) > _most_files_open():
         return ""
-    return f"open_file_cache max={files} inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;"
+    return (
+        f"open_file_cache max={files} inactive=600s; open_file_cache_valid 600s; open_file_cache_errors on;"
+    )
 
 
 def _most_files_open() -> int:
