@@ -90,8 +90,8 @@ def plot(rounds: list[Round], path: Path) -> None:
     latency.set_ylabel("request to last byte, ms")
     latency.set_xlabel("minutes")
     latency.set_yscale("log")
-    latency.set_ylim(bottom=1)
-    latency.legend(loc="center right")
+    latency.set_ylim(bottom=0.1)
+    latency.legend(loc="lower right", ncols=2)
     for axes in (memory, latency):
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
