@@ -19,6 +19,7 @@ from headway.parse.listing import read_listing
 from headway.parse.markup import Markup
 from headway.parse.parsed import Parsed, ParseOptions
 from headway.parse.sniff import sniffed_type
+from headway.parse.turns import LET_OTHERS_EVERY, let_others
 from headway.parse.url import NOTHING_FOUND, canonical, page_of, pages_of
 from headway.policy.identity import product_token
 from headway.ports import Response
@@ -86,7 +87,9 @@ def parse(response: Response, page: Page, options: ParseOptions = DEFAULT_OPTION
 def _parse_listing(listing: Listing, page: Page, parsed: Parsed) -> Parsed:
     base = (canonical(listing.base, page.url) if listing.base else None) or page.url
     pages, modified_at = {}, {}
-    for href, changed_at in listing.pages:
+    for number, (href, changed_at) in enumerate(listing.pages, 1):
+        if not number % LET_OTHERS_EVERY:
+            let_others()
         found = page_of(href, base, page.depth + 1)
         if found is not None:
             pages[found.key] = found

@@ -12,6 +12,7 @@ from headway.parse.directives import NOTHING_ASKED, of_meta
 from headway.parse.headers import media_type_of
 from headway.parse.markup import Markup
 from headway.parse.scanner import Found, elements_of
+from headway.parse.turns import LET_OTHERS_EVERY, let_others
 
 LEADING_RELS = frozenset(
     {"alternate", "author", "bookmark", "canonical", "child", "contents", "copyright", "end", "first", "help"}
@@ -48,7 +49,9 @@ def interpret(elements: Iterable[Found], product_token: str, most_links: int = s
     markup = Markup([])
     links = markup.links
     has_title = False
-    for element in elements:
+    for number, element in enumerate(elements, 1):
+        if not number % LET_OTHERS_EVERY:
+            let_others()
         if isinstance(element, str):
             if element:
                 links.append((element, False))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from headway.parse.compiled import fast
+from headway.parse.turns import LET_OTHERS_EVERY, let_others
 
 Element = tuple[str, Mapping[str, str | None]]
 """A tag's name and attributes, names in lower case, character references resolved; None stands for an
@@ -140,7 +141,9 @@ def attributes_of(inside: bytes) -> dict[str, str]:
                 found[name] = _said(double or single or bare)
         return found
     # One at a time, not all at once: on a tag of megabytes that would keep the interpreter from others.
-    for match in _ATTRIBUTE.finditer(inside):
+    for number, match in enumerate(_ATTRIBUTE.finditer(inside), 1):
+        if not number % LET_OTHERS_EVERY:
+            let_others()
         name = match[1].decode("utf-8", "replace").lower()
         if name in _READ and name not in found:
             found[name] = _said(match[2] or match[3] or match[4] or b"")

@@ -16,6 +16,7 @@ import can_ada
 from xxhash import xxh3_64_intdigest
 
 from headway.model.page import Page, PageKey, Site
+from headway.parse.turns import LET_OTHERS_EVERY, let_others
 
 LONGEST_HREF = 65_536
 """Beyond this many characters a link is nonsense (servers stop at 8 KB or so) and not worth a look."""
@@ -97,6 +98,8 @@ def pages_of(
     pages: dict[str, Page] = {}
     nowhere: set[str] = set()
     for place, written in enumerate(hrefs):
+        if not (place + 1) % LET_OTHERS_EVERY:
+            let_others()
         href = _without_fragment(written) if "#" in written else written
         page = remembered.get(href) or home.lead(href)
         if page is None:
