@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Callable, Iterator, Mapping
 
 from headway.errors import StoreError
-from headway.live.collector import MakeRoom, WebCollector
+from headway.live.collector import MakeRoom, WebCollector, _is_soon_parsed
 from headway.model.command import FetchPage
 from headway.model.event import Event, PageSettled
 from headway.model.outcome import Capture, Kind
@@ -206,3 +207,8 @@ def test_a_page_is_not_kept_before_there_is_room() -> None:
     crawled = collected(web, Shelf(web), make_room=make_room)
     assert crawled.settled == [*SITES[1:], SITES[0]]
     assert web.done.index("room") < web.done.index(f"kept {SITES[0]}")
+
+
+def test_what_may_be_a_small_packet_of_a_long_list_is_not_parsed_in_the_loop() -> None:
+    assert _is_soon_parsed(b"<urlset>")
+    assert not _is_soon_parsed(gzip.compress(bytes(1000)))

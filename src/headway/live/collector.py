@@ -31,6 +31,7 @@ from headway.ports import Archive, Clock, Fetcher, Original, PromptFetcher, Requ
 Ts = TypeVarTuple("Ts")
 
 _PARSED_IN_PLACE_BYTES = 64 * 1024
+_GZIP_MARK = b"\x1f\x8b"
 """Above this size a hostile page could hold up everybody for a second."""
 _IN_ONE_GO = 8
 """Pages that are looked at, and then archived, while their octets may still be in the processor's caches."""
@@ -213,7 +214,7 @@ class WebCollector:
         lease, response, settle, fail = each
         parsed = None
         if response.kind is Kind.FETCHED:
-            if len(response.body) > _PARSED_IN_PLACE_BYTES:
+            if not _is_soon_parsed(response.body):
                 self._begin(fail, self._look_at, lease, response, None, settle, fail)
                 return
             parsed = parse(response, lease.page, self._parse_options)
@@ -324,7 +325,7 @@ class WebCollector:
         return tuple(changed)
 
     async def _parse(self, response: Response, page: Page) -> Parsed:
-        if len(response.body) <= _PARSED_IN_PLACE_BYTES:
+        if _is_soon_parsed(response.body):
             return parse(response, page, self._parse_options)
         return await self._aside.run(parse, response, page, self._parse_options)
 
@@ -338,3 +339,8 @@ class WebCollector:
 
     async def _robots(self, command: FetchRobots, settle: Settle) -> None:
         settle(await self._asker.ask(command))
+
+
+def _is_soon_parsed(body: bytes) -> bool:
+    """Not what may be a small packet of a long list."""
+    return len(body) <= _PARSED_IN_PLACE_BYTES and not body.startswith(_GZIP_MARK)

@@ -1,0 +1,41 @@
+"""Long work lets others have their turn, compiled or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.parse import links, scanner, url
+from headway.parse.turns import LET_OTHERS_EVERY
+
+MANY = 10 * LET_OTHERS_EVERY
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    given: list[None] = []
+    for module in (links, scanner, url):
+        monkeypatch.setattr(module, "let_others", lambda: given.append(None))
+    return given
+
+
+def test_a_page_of_very_many_links_lets_others_have_their_turn(turns: list[None]) -> None:
+    page = b"".join(b'<a href="/%d">' % number for number in range(MANY))
+    assert len(links.read(page, "headway").links) == MANY
+    assert len(turns) == 10
+
+
+def test_very_many_links_to_look_up_let_others_have_their_turn(turns: list[None]) -> None:
+    found = url.pages_of([f"/{number}" for number in range(MANY)], "http://a.test/", 1)
+    assert len(found.pages) == MANY
+    assert len(turns) == 10
+
+
+def test_a_tag_of_very_many_attributes_lets_others_have_their_turn(turns: list[None]) -> None:
+    scanner.attributes_of(b"".join(b'data-attribute-%d="1234567890" ' % number for number in range(MANY)))
+    assert len(turns) == 10
+
+
+def test_a_page_as_most_are_keeps_its_turn(turns: list[None]) -> None:
+    links.read(b'<a href="/1">' * 24, "headway")
+    url.pages_of(["/1"] * 24, "http://a.test/", 1)
+    assert turns == []
