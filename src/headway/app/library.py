@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
     def hand_on(collected: Collected) -> None:
         pages.put_nowait(_page_of(collected))
 
-    run = CrawlRun(plan.job, Path(out), on_page=hand_on, make_room=room.acquire)
+    run = CrawlRun(plan.job, Path(out), on_page=hand_on, make_room=lambda: _Room(room))
     crawling = asyncio.get_running_loop().create_task(run.run())
     crawling.add_done_callback(lambda _: pages.put_nowait(None))
     try:
@@ -113,6 +113,16 @@ async def crawl(plan: Plan, out: str | Path = "run") -> AsyncIterator[Page]:
             run.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await crawling
+
+
+class _Room:
+    """For one page more. A crawl that is stopped may never come to wait for it, as a coroutine must be."""
+
+    def __init__(self, room: asyncio.Semaphore) -> None:
+        self._room = room
+
+    def __await__(self) -> Generator[object, None, bool]:
+        return self._room.acquire().__await__()
 
 
 def _page_of(collected: Collected) -> Page:
