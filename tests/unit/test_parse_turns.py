@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse import links, scanner, url
+from headway.model.outcome import Kind
+from headway.parse import document, links, scanner, url
 from headway.parse.turns import LET_OTHERS_EVERY
+from headway.ports import Response
+from headway.units import Instant, Seconds
 
 MANY = 10 * LET_OTHERS_EVERY
 
@@ -13,7 +16,7 @@ MANY = 10 * LET_OTHERS_EVERY
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     given: list[None] = []
-    for module in (links, scanner, url):
+    for module in (document, links, scanner, url):
         monkeypatch.setattr(module, "let_others", lambda: given.append(None))
     return given
 
@@ -27,6 +30,16 @@ def test_a_page_of_very_many_links_lets_others_have_their_turn(turns: list[None]
 def test_very_many_links_to_look_up_let_others_have_their_turn(turns: list[None]) -> None:
     found = url.pages_of([f"/{number}" for number in range(MANY)], "http://a.test/", 1)
     assert len(found.pages) == MANY
+    assert len(turns) == 10
+
+
+def test_a_list_of_very_many_pages_lets_others_have_their_turn(turns: list[None]) -> None:
+    page = url.page_of("http://a.test/sitemap.txt")
+    assert page is not None
+    body = b"".join(b"http://a.test/%d\n" % number for number in range(MANY))
+    head = (("content-type", "text/plain"),)
+    response = Response(Kind.FETCHED, page.url, Instant(0.0), Seconds(0.1), 200, head, body=body)
+    assert len(document.parse(response, page).links) == MANY
     assert len(turns) == 10
 
 

@@ -24,14 +24,13 @@ from headway.model.outcome import Capture, Kind, Outcome
 from headway.model.page import Lease, Page, is_again
 from headway.parse.document import parse
 from headway.parse.extract import Extractor, Item
-from headway.parse.listing import types_to_read
+from headway.parse.listing import GZIP_MARK, types_to_read
 from headway.parse.parsed import Parsed, ParseOptions
 from headway.ports import Archive, Clock, Fetcher, Original, PromptFetcher, Request, Response
 
 Ts = TypeVarTuple("Ts")
 
 _PARSED_IN_PLACE_BYTES = 64 * 1024
-_GZIP_MARK = b"\x1f\x8b"
 """Above this size a hostile page could hold up everybody for a second."""
 _IN_ONE_GO = 8
 """Pages that are looked at, and then archived, while their octets may still be in the processor's caches."""
@@ -343,4 +342,4 @@ class WebCollector:
 
 def _is_soon_parsed(body: bytes) -> bool:
     """Not what may be a small packet of a long list."""
-    return len(body) <= _PARSED_IN_PLACE_BYTES and not body.startswith(_GZIP_MARK)
+    return len(body) <= _PARSED_IN_PLACE_BYTES and not body.startswith(GZIP_MARK)

@@ -16,7 +16,7 @@ GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _GZIP_NAMES = GZIP_TYPES | {"application/octet-stream"}
 LIST_TYPES = XML_TYPES | _GZIP_NAMES
 _TEXT = "text/plain"
-_GZIP_MARK = b"\x1f\x8b"
+GZIP_MARK = b"\x1f\x8b"
 MAX_LISTING_BYTES = 50 * 1024 * 1024
 """sitemaps.org allows 50 MB uncompressed; what lies beyond counts as if it were not there."""
 
@@ -29,7 +29,7 @@ def types_to_read(url: str) -> frozenset[str]:
 
 def read_listing(content: bytes, media_type: str, url: str) -> Listing | None:
     """The pages that a document lists, or None when it is no list. Never raises."""
-    if media_type in _GZIP_NAMES and content.startswith(_GZIP_MARK):
+    if media_type in _GZIP_NAMES and content.startswith(GZIP_MARK):
         content = _inflated(content)
         if url.partition("?")[0].lower().endswith(".txt.gz"):
             return read_text_sitemap(content)
