@@ -6,6 +6,7 @@ import pytest
 
 from headway.model.outcome import Kind
 from headway.parse import document, links, scanner, url
+from headway.parse.parsed import ParseOptions
 from headway.parse.turns import LET_OTHERS_EVERY
 from headway.ports import Response
 from headway.units import Instant, Seconds
@@ -39,7 +40,7 @@ def test_a_list_of_very_many_pages_lets_others_have_their_turn(turns: list[None]
     body = b"".join(b"http://a.test/%d\n" % number for number in range(MANY))
     head = (("content-type", "text/plain"),)
     response = Response(Kind.FETCHED, page.url, Instant(0.0), Seconds(0.1), 200, head, body=body)
-    assert len(document.parse(response, page).links) == MANY
+    assert len(document.parse(response, page, ParseOptions(read_sitemaps=True)).links) == MANY
     assert len(turns) == 10
 
 
