@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-COMPILED := $(addprefix src/,compiled.txt $(shell cat src/compiled.txt)) $(wildcard src/headway/*/*.c)
+COMPILED := $(addprefix src/,compiled.txt $(shell cat src/compiled.txt)) $(shell find src -name '_*.c')
 
 .PHONY: demo test check bench reproduce reference docs dist lock clean help
 
@@ -17,19 +17,26 @@ help:
 	@echo "make reference                what of docs/reference is made from the code, and the man pages"
 	@echo "make docs                     the documentation as a web site, in build/site"
 	@echo "make dist                     wheel and source archive, in dist"
-	@echo "make lock                     write requirements.lock anew"
+	@echo "make lock                     pin all dependencies with hashes, in requirements/*.lock; ARGS=--upgrade: newer ones"
 
-$(VENV)/.packages: requirements.lock scripts/make-venv
-	scripts/make-venv $(PYTHON) $(VENV)
+# What headway needs to run. Not byte-compiled: Python does that to what the demo imports, and pip to all of SciPy.
+$(VENV)/.runtime: requirements/runtime.lock scripts/make-venv
+	scripts/make-venv $(PYTHON) $(VENV) --no-compile --requirement requirements/runtime.lock
+	@touch $@
+
+$(VENV)/.packages: $(VENV)/.runtime requirements/dev.lock
+	scripts/make-venv $(PYTHON) $(VENV) --requirement requirements/runtime.lock --requirement requirements/dev.lock
 	@touch $@
 
 # Again whenever one of the compiled modules has changed: Python takes the compiled one, however old it is.
 $(INSTALLED): $(VENV)/.packages pyproject.toml hatch_build.py $(COMPILED)
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(INSTALLED)
-	$(BIN)/headway demo
+# From the sources as they are, without waiting for a compiler. Compiled modules older than their sources go.
+demo: $(VENV)/.runtime
+	@$(MAKE) --question $(INSTALLED) >/dev/null 2>&1 || { find src -name '*.so' -delete; rm -f $(INSTALLED); }
+	PYTHONPATH=src $(BIN)/python -m headway demo
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -39,7 +46,7 @@ check: $(INSTALLED)
 
 test: check
 	scripts/install-test-tools $(VENV)
-	HEADWAY_PYWB_PYTHON=$(CURDIR)/.venv-pywb/bin/python $(BIN)/pytest -n 2 --dist loadfile
+	HEADWAY_PYWB_PYTHON=$(CURDIR)/.venv-pywb/bin/python $(BIN)/pytest -q -n 2 --dist loadfile
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.$(or $(NAME),whole $(if $(QUICK),--quick)) $(ARGS)
@@ -57,7 +64,7 @@ dist: reference
 	rm -rf dist && $(BIN)/python -m build --outdir dist .
 
 lock: $(INSTALLED)
-	scripts/lock $(VENV)
+	$(BIN)/python scripts/lock $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-pywb .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -8,11 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from headway.app.picture import draw_picture
 from headway.cli.crawl import run_job
 from headway.cli.demo import demo_job
-from headway.cli.log import Log
-from headway.testing.demoweb import ServedProcess, design_web
+from headway.cli.frame import Log
+from headway.demoweb import ServedProcess, design_web
+from headway.report.plots import draw_picture
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.png"
 

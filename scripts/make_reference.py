@@ -6,12 +6,15 @@ A test compares what is there with what this gives, so that neither can go its o
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -19,36 +22,34 @@ import msgspec
 from click_man.core import write_man_pages
 
 import headway as hw
-from headway.app.library import Forecast
+from headway import options
 from headway.cli.frame import SUMMARIES
 from headway.cli.frame import headway as command
-from headway.config import schema
-from headway.config.explained import EXPLAINED
-from headway.config.jsonschema import job_schema
-from headway.dashboard import metrics
+from headway.config.keys import json_schema, markdown, settings_markdown
+from headway.config.reading import SETTING_PREFIX
+from headway.config.schema import JobFile, ScrapySettings
+from headway.dashboard import application
 from headway.dashboard.openapi import document
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 MADE = "<!-- Made by `make reference` from the code; change it there. -->\n"
 BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->\n"
-TABLES = (
-    ("[crawl]", schema.CrawlTable, ""),
-    ("[[crawl.timetable]]", schema.TimetableEntry, "Where entries overlap the later one holds."),
-    ("[crawl.scope]", schema.ScopeTable, ""),
-    ("[crawl.quota]", schema.QuotaTable, "In bytes on the wire."),
-    ("[crawl.revisit]", schema.RevisitTable, ""),
-    ("[crawl.timeouts]", schema.TimeoutsTable, ""),
-    ("[crawl.limits]", schema.LimitsTable, ""),
-    ("[[site]]", schema.SiteTable, ""),
-    (
-        "[[site.extract]]",
-        schema.ExtractTable,
-        "See [extraction](../how-to/extraction.md). A field is a selector, or a table of the keys below.",
+
+NAMES = {
+    "Plans": ("Plan", "Task", "Forecast", "SiteForecast"),
+    "Crawls": ("open", "Run", "Page", "RunView", "SiteState", "crawl"),
+    "Orderings and policies": (
+        *("Ordering", "LearningOrdering", "QueuedPage", "SiteQueue", "AllocationPolicy", "AllocationProblem"),
     ),
-    ("A field of [site.extract.fields]", schema.ExtractField, ""),
-    ("[scrapy]", schema.ScrapyTable, "For [`headway run-scrapy`](../how-to/scrapy.md) alone."),
-)
+    "Quantities": ("Duration", "Size", "Rate", "Deadline"),
+    "Tables": (
+        *("TimetableEntry", "Timeouts", "Limits", "Quota", "Revisit", "Scope", "Extract", "ExtractField"),
+        "ScrapyOptions",
+    ),
+    "Errors": ("HeadwayError", "JobError", "OptionError", "PluginError", "StoreError", "UnitError"),
+}
+"""The public names in the order of the reference."""
 
 
 def pages() -> dict[Path, str]:
@@ -56,7 +57,8 @@ def pages() -> dict[Path, str]:
     job_file = DOCS / "reference" / "job-file.md"
     before, after = job_file.read_text().partition(BEGIN)[0], job_file.read_text().partition(END)[2]
     made = {
-        job_file: before + BEGIN + keys() + END + after,
+        job_file: before + BEGIN + markdown(JobFile) + END + after,
+        DOCS / "how-to" / "scrapy.md": with_settings((DOCS / "how-to" / "scrapy.md").read_text()),
         DOCS / "reference" / "job.schema.json": schema_text(),
         DOCS / "reference" / "metrics.md": metrics_page(),
         DOCS / "reference" / "api.md": api_page(),
@@ -64,33 +66,13 @@ def pages() -> dict[Path, str]:
     return made | {DOCS / "man" / name: text for name, text in man_pages()}
 
 
+def with_settings(page: str) -> str:
+    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+    return before + BEGIN + settings_markdown(ScrapySettings, SETTING_PREFIX) + END + after
+
+
 def schema_text() -> str:
-    return msgspec.json.format(msgspec.json.encode(job_schema()), indent=2).decode() + "\n"
-
-
-def keys() -> str:
-    lines = []
-    for title, table, remark in TABLES:
-        lines += [f"## {title}", *([remark, ""] if remark else [])]
-        lines += ["| key | default | means |", "|---|---|---|"]
-        for field in msgspec.structs.fields(table):
-            text = EXPLAINED[table.__name__][field.encode_name]
-            lines.append(f"| `{field.encode_name}` | {_default(field)} | {text} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
-        return "to be given"
-    value = field.default
-    if field.encode_name == "user_agent":
-        return "`headway/VERSION ...`"
-    if value is msgspec.NODEFAULT or value is None or value in ((), {}) or isinstance(value, msgspec.Struct):
-        return ""
-    if isinstance(value, tuple):
-        return "HTML, XHTML, PDF, PostScript, plain text" if value == schema.DEFAULT_TYPES else ""
-    return f"`{msgspec.json.encode(value).decode()}`"
+    return msgspec.json.format(msgspec.json.encode(json_schema(JobFile)), indent=2).decode() + "\n"
 
 
 def metrics_page() -> str:
@@ -104,7 +86,7 @@ def metrics_page() -> str:
         "| metric | kind | labels | |",
         "|---|---|---|---|",
     ]
-    for call in ast.walk(ast.parse(inspect.getsource(metrics))):
+    for call in ast.walk(ast.parse(inspect.getsource(application))):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             continue
         if not call.func.id.endswith("MetricFamily"):
@@ -125,11 +107,13 @@ def api_page() -> str:
         "`import headway as hw`; all types are checked (`py.typed`).",
         "",
     ]
-    for name in (*hw.__all__, "Forecast"):
-        thing: Any = Forecast if name == "Forecast" else getattr(hw, name)
-        if name.startswith("__") or not callable(thing):
-            continue
-        lines += list(_described(name, thing))
+    assert sorted(name for names in NAMES.values() for name in names) == sorted(
+        name for name in hw.__all__ if not name.startswith("__")
+    ), "each public name has its place in the reference"
+    for title, names in NAMES.items():
+        lines += [f"### {title}", ""]
+        for name in names:
+            lines += _described(name, getattr(hw, name))
     lines += [
         "## HTTP",
         "Of `headway serve` and `headway crawl --serve`; the whole, with its types, is `/api/openapi.json`.",
@@ -146,25 +130,86 @@ def api_page() -> str:
 
 
 def _described(name: str, thing: Any) -> Iterator[str]:
-    yield f"### hw.{name}" if name != "Forecast" else "### What `Plan.forecast()` gives"
-    if not inspect.isclass(thing) or not issubclass(thing, (msgspec.Struct, Exception)):
-        signature = str(inspect.signature(thing)).partition(" -> ")[0].replace("'", "")
-        loop = "async for page in " if inspect.isasyncgenfunction(thing) else ""
-        yield f"```text\n{loop}hw.{name}{signature}\n```"
-    yield inspect.getdoc(thing) or ""
+    yield f"#### hw.{name}"
+    if not inspect.isclass(thing):
+        if inspect.isfunction(thing):
+            loop = "async for page in " if inspect.isasyncgenfunction(inspect.unwrap(thing)) else ""
+            yield f"```text\n{loop}hw.{name}{_signature(thing)}\n```"
+        yield inspect.getdoc(thing) if inspect.isfunction(thing) else _remarks(options)[name]
+        yield ""
+        return
+    if thing is hw.Plan:
+        yield f"```text\nhw.{name}{_signature(thing.__init__)}\n```"
+    yield inspect.cleandoc(vars(thing).get("__doc__") or "")  # not that of a base class
     yield ""
-    if inspect.isclass(thing) and issubclass(thing, msgspec.Struct):
+    yield from _fields(thing)
+    if thing is hw.Plan:
+        yield from _table("keyword", options.CrawlOptions)
+    if not issubclass(thing, (msgspec.Struct, dict, Exception)):
+        yield from _methods(thing)
+
+
+def _fields(thing: Any) -> Iterator[str]:
+    if issubclass(thing, dict):
+        yield from _table("key", thing)
+    elif issubclass(thing, msgspec.Struct):
         yield from ("| field | type | default |", "|---|---|---|")
         for field in msgspec.structs.fields(thing):
-            kind = inspect.formatannotation(field.type).replace("|", "\\|")
             default = "" if field.required else f"`{field.default!r}`"
-            yield f"| `{field.name}` | {kind} | {default} |"
+            yield _row(field.name, inspect.formatannotation(field.type), default)
         yield ""
-    elif inspect.isclass(thing):
-        for method_name, method in inspect.getmembers(thing, inspect.isfunction):
-            if not method_name.startswith("_"):
-                yield f"`{name}.{method_name}()`: {inspect.getdoc(method)}"
-                yield ""
+    elif dataclasses.is_dataclass(thing):
+        yield from ("| field | type | default |", "|---|---|---|")
+        for each in dataclasses.fields(thing):
+            default = "" if each.default is dataclasses.MISSING else f"`{each.default!r}`"
+            yield _row(each.name, str(each.type), default)
+        yield ""
+
+
+def _table(heading: str, thing: Any) -> Iterator[str]:
+    yield from (f"| {heading} | type |", "|---|---|")
+    for key, kind in thing.__annotations__.items():
+        yield _row(key, kind.__forward_arg__)
+    yield ""
+
+
+def _methods(thing: Any) -> Iterator[str]:
+    for name, method in vars(thing).items():
+        function = inspect.unwrap(getattr(method, "__func__", method))
+        if name.startswith("_") or not isinstance(method, property) | inspect.isfunction(function):
+            continue
+        text = inspect.getdoc(method) or ""
+        if isinstance(method, property):
+            yield f"`.{name}`: {text}"
+        else:
+            awaited = "await " if inspect.iscoroutinefunction(function) else ""
+            yield f"`{awaited}.{name}{_signature(function)}`: {text}"
+        yield ""
+
+
+def _row(name: str, kind: str, *rest: str) -> str:
+    kind = re.sub(r"\b(?:headway|collections)(?:\.[a-z]+)*\.", "", kind).replace("|", "\\|")
+    return f"| {' | '.join((f'`{name}`', kind, *rest))} |"
+
+
+def _signature(function: Any) -> str:
+    signature = inspect.signature(function)
+    kept = [each for name, each in signature.parameters.items() if name not in {"self", "cls"}]
+    shown = signature.replace(parameters=kept, return_annotation=inspect.Signature.empty)
+    return str(shown).replace("'", "").replace("*, **options: Unpack[CrawlOptions]", "**options")
+
+
+def _remarks(module: ModuleType) -> dict[str, str]:
+    """The texts that stand below the names that a module assigns."""
+    body = ast.parse(inspect.getsource(module)).body
+    return {
+        assign.targets[0].id: text.value.value
+        for assign, text in pairwise(body)
+        if isinstance(assign, ast.Assign)
+        and isinstance(assign.targets[0], ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
 
 
 def man_pages() -> Iterator[tuple[str, str]]:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.support.postgres import TemporaryPostgres, find_postgres
 
 import headway
-from headway.testing.postgres import TemporaryPostgres, find_postgres
 
 settings.register_profile("headway", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("headway")
+# Crawls of tests neither use nor leave what this user's crawls have learnt.
+os.environ["HEADWAY_LEARNT"] = ""
 
 
 def _import_warcio_without_brotli() -> None:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from rich.table import Table
 
-from headway.policy.allocation import virtual
-from headway.policy.allocation.outlook import lower_bounds
-from headway.policy.allocation.policies import run_policy
-from headway.policy.allocation.problem import Objective, Problem, Schedule
+from headway.planning import policies
+from headway.planning.policies import lower_bounds, run_policy
+from headway.planning.problem import Objective, Problem, Schedule
 
 PAPER = ("realloc-maxt", "realloc-sumt", "realloc-probandwidth", "alloconce", "realloc-prodataamount")
 MARGIN = 0.3
@@ -91,7 +90,7 @@ def _with_truth(problem: Problem, actual: np.ndarray) -> Iterator[tuple[str, Sch
     for name in PAPER:
         yield name, run_policy(name, problem, actual=actual)
     for objective in (Objective.LATE_SITES, Objective.TARDINESS):
-        yield f"headway, {objective}", virtual.run(problem, objective, actual, MARGIN)
+        yield f"headway, {objective}", policies.run(problem, objective, actual, MARGIN)
 
 
 def _figures(schedule: Schedule, bound_s: float) -> tuple[float, ...]:

@@ -11,11 +11,10 @@ import numpy as np
 from rich.table import Table
 
 from headway.model.page import Site
-from headway.policy.allocation.allocator import Allocator, SiteDemand
-from headway.policy.allocation.capacity import Timetable
-from headway.policy.allocation.constant import m_maxt, m_stet, m_sumt
-from headway.policy.allocation.feasibility import Work, is_feasible
-from headway.policy.allocation.problem import Problem
+from headway.planning.allocator import Allocator, SiteDemand
+from headway.planning.baselines import m_maxt, m_stet, m_sumt
+from headway.planning.feasibility import Work, is_feasible
+from headway.planning.problem import Problem, Timetable
 from headway.units import BytesPerSecond, Instant, Seconds
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -47,7 +46,7 @@ def growth_table() -> Table:
 
 
 def decision_table(sites: int = 10_000) -> Table:
-    """One decision of a crawl with many sites: everything anew, plan, rates, forecast and who is late."""
+    """One decision of a crawl with many sites: everything again, plan, rates, forecast and who is late."""
     table = Table(title=f"One decision in a crawl of {sites:,} sites (CPU ms, quickest / median)")
     for name in ("sites open at once", "one demand in twenty is new", "all are", "rates given", "late"):
         table.add_column(name, justify="right")

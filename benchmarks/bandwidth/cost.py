@@ -16,9 +16,9 @@ import msgspec
 from benchmarks.bandwidth.drive import WallClock
 from experiments.lab import Lab, Link, run
 
-from headway.fetch.http import HttpFetcher
-from headway.model.outcome import Kind
-from headway.model.page import Site
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions
+from headway.model.page import Kind, Site
 from headway.ports import Request
 from headway.units import UNBOUNDED, BytesPerSecond
 
@@ -36,9 +36,8 @@ class Cost(msgspec.Struct, frozen=True):
 async def fetch_for(lab: Lab, argument: dict[str, Any]) -> Cost:
     """Fetch pages of one size from all servers for a while, under a bound or (0) under none."""
     capacity = BytesPerSecond(argument["capacity"]) if argument["capacity"] else UNBOUNDED
-    fetcher = HttpFetcher(
-        WallClock(), "headway-benchmark/1.0", capacity_bytes_per_s=capacity, allow_private=True
-    )
+    options = ClientOptions(user_agent="headway-benchmark/1.0", allow_private=True)
+    fetcher = HttpFetcher(WallClock(), options, capacity_bytes_per_s=capacity)
     pages = received = 0
     until = time.monotonic() + argument["seconds"]
 

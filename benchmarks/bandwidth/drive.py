@@ -20,12 +20,10 @@ import msgspec
 from benchmarks.stolen import Stolen
 from experiments.lab import Lab, ServerAt, Wire
 
-from headway.fetch.http import HttpFetcher
-from headway.fetch.settings import Timeouts
-from headway.model.outcome import Kind
-from headway.model.page import Site
-from headway.policy.admission import Admission
-from headway.policy.naive import NaiveController
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts
+from headway.model.page import Kind, Site
+from headway.policy.admission import Admission, NaiveController
 from headway.policy.prediction import Prediction
 from headway.ports import Request
 from headway.units import BytesPerSecond, Instant
@@ -188,10 +186,10 @@ class _Run:
         with self.lab.recording() as self._wire:
             fetcher = HttpFetcher(
                 WallClock(),
-                "headway-benchmark/1.0",
+                ClientOptions(
+                    user_agent="headway-benchmark/1.0", timeouts=Timeouts(total_s=3600.0), allow_private=True
+                ),
                 capacity_bytes_per_s=BytesPerSecond(capacity_bytes_per_s),
-                allow_private=True,
-                timeouts=Timeouts(total_s=3600.0),
             )
             cpu = resource.getrusage(resource.RUSAGE_SELF)
             try:
@@ -236,7 +234,7 @@ class _Run:
         return "" if self.drive.manners is None else self.drive.manners[self.lab.servers.index(server)]
 
     async def finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Let the time run out, then stop whatever is still under way."""
+        """Let the time run out, then stop everything still in progress."""
         left_s = self._begun_s + MEASURED_FROM_S + self.drive.seconds - time.monotonic()
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, left_s), return_when=asyncio.FIRST_EXCEPTION)

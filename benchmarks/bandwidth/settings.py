@@ -14,6 +14,7 @@ MIXED = [
 FAST = [Link(rate * MB, rtt) for rate, rtt in zip((3, 4, 5, 6, 8, 10, 12, 12), RTTS_S, strict=True)]
 EVEN = [Link(2 * MB, rtt) for rtt in RTTS_S]
 PAPER = [Link(rate * KB, rtt) for rate, rtt in zip((10, 15, 20, 25, 30, 40, 50, 60), RTTS_S, strict=True)]
+NEAR = [Link(200 * MB, 0.0)] * 8
 SLOWER_THAN_ALLOTTED = [Link(20 * KB, 0.150), Link(40 * KB, 0.100), *EVEN[2:]]
 
 
@@ -26,10 +27,14 @@ class Setting(msgspec.Struct, frozen=True):
     least_use: float | None = None
     most_over: float | None = None
     check_sites: bool = False
+    compared: bool = False
+    """Whether `use` is relative to what the same crawler reaches without a bound, where that is less."""
 
 
 def settings(seconds: float) -> list[Setting]:
     return [
+        *_sizes(seconds),
+        *_few_sites(seconds),
         _paced("140KB/s", "eight servers of 50 KB/s to 2 MB/s", MIXED, 140 * KB, 12 * KB, seconds),
         _paced(
             "140KB/s-slow",
@@ -52,11 +57,50 @@ def settings(seconds: float) -> list[Setting]:
     ]
 
 
+def _sizes(seconds: float) -> list[Setting]:
+    """From 64 kbit/s to 1 Gbit/s, the page sizes of a crawler that is not too small for each."""
+    rows = [
+        ("64kbit/s", 8 * KB, MIXED, 4 * KB, 0.20),  # a packet is 19% of a second
+        ("256kbit/s", 32 * KB, MIXED, 8 * KB, 0.06),
+        ("1Mbit/s", 125 * KB, MIXED, 12 * KB, 0.03),
+        ("10Mbit/s", 1.25 * MB, MIXED, 60 * KB, 0.03),
+        ("100Mbit/s", 12.5 * MB, FAST, 500 * KB, 0.03),
+        ("1Gbit/s", 125 * MB, NEAR, 8 * MB, 0.03),
+    ]
+    return [
+        _paced(name, "eight servers", links, bound, page, seconds, over)
+        for name, bound, links, page, over in rows
+    ]
+
+
+def _few_sites(seconds: float) -> list[Setting]:
+    """Sites that could fill the bound, but for the time in which their servers are asked."""
+    found = []
+    for sites, word in ((1, "one"), (2, "two"), (5, "five")):
+        for bound, page, round_trip_s in (
+            (200 * KB, 60 * KB, 0.05),
+            (400 * KB, 15 * KB, 0.02),
+            (MB, 60 * KB, 0.05),
+        ):
+            links = [Link(10 * MB, round_trip_s)] * sites
+            drive = Drive(seconds, [Phase(0.0, bound)], page)
+            explained = f"{word}, pages of {page / KB:.0f} KB, {1000 * round_trip_s:.0f} ms"
+            name = f"{word}-{bound / KB:.0f}KB/s"
+            found.append(Setting(name, explained, "paced", links, drive, 0.95, 0.05, compared=True))
+    return found
+
+
 def _paced(
-    name: str, explained: str, links: list[Link], bound: float, page: float, seconds: float
+    name: str,
+    explained: str,
+    links: list[Link],
+    bound: float,
+    page: float,
+    seconds: float,
+    over: float = 0.03,
 ) -> Setting:
     drive = Drive(seconds, [Phase(0.0, bound)], page)
-    return Setting(name, explained, "paced", links, drive, 0.97, 0.05)
+    return Setting(name, explained, "paced", links, drive, 0.97, over)
 
 
 def _weights(

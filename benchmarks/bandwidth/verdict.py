@@ -30,12 +30,18 @@ def met(setting: Setting, verdict: Verdict) -> str:
     return "met" if good and (verdict.worst_site or 0.0) <= 0.05 else "MISSED"
 
 
-def judge(drive: Drive, measured: Measured, *, check_sites: bool) -> Verdict:
+def judge(
+    drive: Drive, measured: Measured, *, check_sites: bool, most_bytes_per_s: float = np.inf
+) -> Verdict:
+    """`most_bytes_per_s`: more than this the crawler could not use, whatever the bound."""
     samples = np.array(measured.samples)
     bounds = _bound_of_each_second(drive, len(samples))
     steady = np.isfinite(bounds)
     first = int(MEASURED_FROM_S)
-    use = float(np.sum(samples[first:][steady[first:]]) / np.sum(bounds[first:][steady[first:]]))
+    use = float(
+        np.sum(samples[first:][steady[first:]])
+        / np.sum(np.minimum(bounds[first:][steady[first:]], most_bytes_per_s))
+    )
     first_bound = drive.phases[0].capacity_bytes_per_s
     constant = len({phase.capacity_bytes_per_s for phase in drive.phases}) == 1
     return Verdict(

@@ -25,27 +25,29 @@ class Crawler(NamedTuple):
     keeps: str
     """What of a page is on disk at the end."""
     good_exits: tuple[int, ...] = (0,)
-    has_all_cores: bool = False
-    """That of the server, too, which needs little of it."""
+    has_two_cores: bool = False
+    """The second may be that of the server, which needs little of it."""
 
 
 class MissingError(Exception):
-    """A peer that cannot be had here."""
+    """A peer that is not available here."""
 
 
 def headway(folder: Path, urls: Sequence[str]) -> list[str]:
     """Everything on: robots.txt, the decision log, known contents, and a bound far above what is reached."""
     options = ["--interval", "0s", "--bandwidth", "8Gbit/s", "--accept", "text/html", "--allow-private", "-q"]
+    if urls and urls[0].startswith("https:"):
+        options.append("--insecure")
     program = str(Path(sys.executable).with_name("headway"))
     return [program, "crawl", *options, "-o", str(folder / "run"), *urls]
 
 
 def headway_exact(folder: Path, urls: Sequence[str]) -> list[str]:
-    """Copies are known by their digest alone; nobody looks for likenesses, traps and mirrors."""
+    """Copies are known by their digest alone; no search for near-duplicates, traps and mirrors."""
     job = folder / "job.toml"
     sites = "".join(f'[[site]]\nurl = "{url}"\n' for url in urls)
     job.write_text(f'[crawl]\nnear_duplicates = false\ntraps = false\nmirrors = "ignore"\n{sites}')
-    command = headway(folder, [])
+    command = [word for word in headway(folder, urls) if word not in urls]
     return [*command, str(job)]
 
 
@@ -64,6 +66,8 @@ def headway_apart(folder: Path, urls: Sequence[str]) -> list[str]:
 
 def wget2(folder: Path, urls: Sequence[str]) -> list[str]:
     quietly = ["--no-config", "-q", "--no-http2", "--robots=on", f"--ignore-tags={_NOT_PAGES}"]
+    if urls[0].startswith("https:"):
+        quietly.append("--no-check-certificate")
     return ["wget2", "-r", "-l", "inf", *quietly, "-P", str(folder), *urls]
 
 
@@ -76,12 +80,15 @@ def httrack(folder: Path, urls: Sequence[str]) -> list[str]:
 def all_crawlers() -> dict[str, Callable[[], Crawler]]:
     return {
         "headway": lambda: Crawler("headway", headway, _headway_version(), "WARC"),
+        "headway-cores": lambda: Crawler(
+            "headway, one process on two cores", headway, _headway_version(), "WARC", has_two_cores=True
+        ),
         "headway-exact": lambda: Crawler("headway, digests only", headway_exact, _headway_version(), "WARC"),
         "headway-2": lambda: Crawler(
-            "headway --processes 2", headway_twice, _headway_version(), "WARC", has_all_cores=True
+            "headway --processes 2", headway_twice, _headway_version(), "WARC", has_two_cores=True
         ),
         "headway-apart": lambda: Crawler(
-            "headway, two crawls apart", headway_apart, _headway_version(), "WARC", has_all_cores=True
+            "headway, two crawls apart", headway_apart, _headway_version(), "WARC", has_two_cores=True
         ),
         "scrapy": lambda: _python_peer("scrapy", "Scrapy", ["scrapy==2.19.0", "uvloop"], "scrapy_stock_peer"),
         "scrapy-tuned": lambda: _python_peer("scrapy", "Scrapy, tuned by hand", ["scrapy==2.19.0", "uvloop"]),

@@ -5,17 +5,31 @@ from __future__ import annotations
 import math
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.sites import Server
+from benchmarks.manuals import Server
 
 from .crawlers import Crawler
+
+IN_MEMORY = Path("/dev/shm")
+_ENOUGH_BYTES = 4 * 10**9
+
+
+@contextmanager
+def place_to_write() -> Iterator[Path]:
+    """In memory where there is enough of it, so that no crawler waits for a file system that another has
+    filled."""
+    has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= _ENOUGH_BYTES
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if has_room else None) as name:
+        yield Path(name)
 
 
 class Run(NamedTuple):
@@ -41,14 +55,14 @@ class Run(NamedTuple):
         return len(self.pages) / self.crawling_s if self.crawling_s else 0.0
 
 
-def run_once(
-    crawler: Crawler, server: Server, urls: Sequence[str], *, core: int, at_most_s: float, kept: Path
-) -> Run:
-    """What it writes stays in a folder of its own in `kept` until all runs are over: for minutes after many
-    files were removed, ext4 takes up to a millisecond for each new one, at the cost of whoever is next."""
+def run_once(crawler: Crawler, server: Server, urls: Sequence[str], *, at_most_s: float, kept: Path) -> Run:
+    """What it writes into a folder of its own in `kept` is removed when it has ended, if that is in memory
+    (`place_to_write`). On a disk it stays until all runs are over: for minutes after many files were removed,
+    ext4 takes up to a millisecond for each new one, at the cost of the next crawler."""
     name = tempfile.mkdtemp(dir=kept)
     with tempfile.TemporaryFile() as said:
-        pin = [] if crawler.has_all_cores else ["taskset", "-c", str(core)]
+        cores = sorted(os.sched_getaffinity(0))[: 2 if crawler.has_two_cores else 1]
+        pin = ["taskset", "-c", ",".join(map(str, cores))]
         command = [*pin, *crawler.command(Path(name), urls)]
         began, served_before_s = time.monotonic(), server.cpu_s()
         process = subprocess.Popen(command, cwd=name, env=_as_usual(), stdout=subprocess.DEVNULL, stderr=said)
@@ -57,6 +71,8 @@ def run_once(
         whole_s, server_cpu_s = time.monotonic() - began, server.cpu_s() - served_before_s
         said.seek(0)
         words = said.read().decode(errors="replace").strip()
+    if kept.is_relative_to(IN_MEMORY):
+        shutil.rmtree(name)
     problem = ""
     if whole_s > at_most_s:
         problem = f"stopped after {at_most_s:.0f} s"
@@ -83,7 +99,7 @@ def goal(what: str, figures: Sequence[float], *, least: float = -math.inf, most:
 
 
 def _as_usual() -> dict[str, str]:
-    """Where Python may not keep what it has compiled, each start would count for its sources anew."""
+    """Where Python may not keep what it has compiled, each start would compile its sources again."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.sites import make_web, serve
+from benchmarks.manuals import make_web, serve
 
 from . import readme
 from .crawlers import headway

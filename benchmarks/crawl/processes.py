@@ -12,14 +12,12 @@ import argparse
 import os
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from benchmarks.sites import make_web, serve
+from benchmarks.manuals import make_web, serve
 
 from . import readme
 from .crawlers import all_crawlers
-from .measuring import Run, goal, run_once
+from .measuring import Run, goal, place_to_write, run_once
 
 COPIES = 12
 ROUNDS = 4
@@ -43,13 +41,13 @@ def measure(copies: int = COPIES, rounds: int = ROUNDS) -> list[Round]:
     crawlers = all_crawlers()
     both = crawlers["headway"](), crawlers["headway-2"]()
     urls = [site.url for site in sites]
-    here, there = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    there = max(os.sched_getaffinity(0))
     measured: list[Round] = []
-    with serve(sites, core=there) as server, TemporaryDirectory() as kept:
+    with serve(sites, core=there) as server, place_to_write() as kept:
         for _ in range(rounds):
             runs: Round = ([], [])
             for which in ORDER:
-                run = run_once(both[which], server, urls, core=here, at_most_s=AT_MOST_S, kept=Path(kept))
+                run = run_once(both[which], server, urls, at_most_s=AT_MOST_S, kept=kept)
                 if run.problem:
                     raise SystemExit(run.problem)
                 runs[which].append(run)

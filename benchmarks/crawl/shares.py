@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.sites import SiteFolder, make_web, serve
+from benchmarks.manuals import SiteFolder, make_web, serve
 
 from . import readme
 from .crawlers import headway

@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import headway.app.crawling
-import headway.fetch.http
-import headway.live.collector
-import headway.live.driver
-import headway.store.runfolder
+import headway.http.client
+import headway.runtime.collector
+import headway.runtime.crawling
+import headway.runtime.driver
+import headway.store.run_folder
+from headway.archive.warc import WarcArchive
 from headway.cli import main
-from headway.store.warc import WarcArchive
 
 FETCH = "fetch: connection, pacer, HTTP"
 PARSE = "parse: links, URLs, digest, likeness"
@@ -99,18 +99,18 @@ class TimedArchive:
 
 def install(watch: Stopwatch) -> None:
     transport = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]  # noqa: SLF001
-    driver, collector = headway.live.driver.LiveDriver, headway.live.collector.WebCollector
+    driver, collector = headway.runtime.driver.LiveDriver, headway.runtime.collector.WebCollector
     watch.around(asyncio.base_events.BaseEventLoop, "_run_once", BOOKKEEPING)
     watch.around(transport, "_read_ready", FETCH)
     watch.around(transport, "write", FETCH)
-    watch.around_coroutine(headway.fetch.http.HttpFetcher, "fetch", FETCH)
-    watch.around(headway.fetch.http.HttpFetcher, "fetch_at_once", FETCH)
-    watch.around(headway.live.collector, "parse", PARSE)
+    watch.around_coroutine(headway.http.client.HttpFetcher, "fetch", FETCH)
+    watch.around(headway.http.client.HttpFetcher, "fetch_at_once", FETCH)
+    watch.around(headway.runtime.collector, "parse", PARSE)
     watch.around(driver, "_take_in", FRONTIER)
     watch.around(driver, "_commit", STORE)
     watch.around(collector, "start", BOOKKEEPING)
-    watch.around(headway.app.crawling._Journal, "decide", STORE)  # noqa: SLF001
-    headway.store.runfolder.WarcArchive = partial(TimedArchive, watch)  # type: ignore[attr-defined]
+    watch.around(headway.runtime.crawling._Journal, "decide", STORE)  # noqa: SLF001
+    headway.store.run_folder.WarcArchive = partial(TimedArchive, watch)  # type: ignore[attr-defined]
 
 
 def _with_the_rest(watch: Stopwatch) -> dict[str, float]:

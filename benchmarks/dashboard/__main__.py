@@ -1,7 +1,7 @@
-"""`make bench NAME=dashboard`: what looking at a crawl costs, and how quick a look at a large one is.
+"""`make bench NAME=dashboard`: the cost of the dashboard to a crawl, and its speed for a large crawl.
 
-A run of 10,000 sites and 1,000,000 pages is made up: its report is timed, and its dashboard, up to the first
-paint in a browser. Then a crawl of 10,000 sites runs, whose dashboard somebody looks at now and not then.
+For a synthetic run of 10,000 sites and 1,000,000 pages, the report is timed, and the dashboard up to the
+first paint in a browser. Then a crawl of 10,000 sites runs, with and without a client of its dashboard.
 Options: --sites, --pages, --rounds, --seconds (of each turn of a round),
 --only report|dashboard|cost|orders, --write (puts the tables into the README here).
 """
@@ -29,7 +29,7 @@ from .looking import measure_looking
 from .orders import measure_orders
 
 _GOAL = 0.98
-"""Of the throughput of a crawl that nobody looks at."""
+"""Of the throughput of a crawl without a client."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--only", choices=("report", "dashboard", "cost", "orders"))
-    parser.add_argument("--run", type=Path, help="A run made up earlier, kept for another time.")
+    parser.add_argument("--run", type=Path, help="A synthetic run from earlier, kept for another time.")
     parser.add_argument("--write", action="store_true", help="Put the tables into the README here.")
     options = parser.parse_args()
     show = _Shown(writes=options.write)
@@ -110,7 +110,7 @@ def _cost_rows(folder: Path, sites: int, rounds: int, seconds: float) -> list[tu
     found = measure_cost(folder / "cost", sites, rounds, seconds)
     rows = []
     for name, turns in (
-        ("nobody looking on", [each.alone for each in found]),
+        ("no client", [each.alone for each in found]),
         ("a dashboard, refreshed each second", [each.watched for each in found]),
     ):
         figures = [statistics.median(column) for column in zip(*turns, strict=True)]

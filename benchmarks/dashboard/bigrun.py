@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from headway.store.reader import DATABASE
-from headway.store.runfolder import DECISIONS
+from headway.store.run_folder import DECISIONS
 from headway.store.sqlite import SqliteStore
 
 LINKS_A_PAGE = 22

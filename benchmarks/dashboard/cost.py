@@ -1,4 +1,4 @@
-"""A crawl of many sites on loopback addresses with a dashboard, at which somebody looks now and not then.
+"""A crawl of many sites on loopback addresses with and without a client of its dashboard.
 
 Both are measured in one crawl, in turns of a few seconds. A round is one, the other twice, and the first
 again, so that whatever else the machine does, and whatever the crawl comes to, hits both alike. Pages are

@@ -36,7 +36,7 @@ def measure_looking(folder: Path) -> dict[str, str]:
             with urllib.request.urlopen(f"{origin}/api/v1/now?limit=25") as answer:
                 size = len(answer.read())
             times.append(time.perf_counter() - begun)
-            time.sleep(0.9)  # so that each look reads the run anew
+            time.sleep(0.9)  # so that each look reads the run again
         figures["one refresh, server side"] = (
             f"{1000 * statistics.median(times):.0f} ms, {size / 1000:.0f} KB"
         )

@@ -12,10 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from headway.app.orderfile import write_order
-from headway.model.order import Pause, Resume, SetDeadline
-from headway.parse.url import page_of
-from headway.testing.fleetweb import FleetWeb
+from tests.support.fleetweb import FleetWeb
+
+from headway.model.command import Pause, Resume, SetDeadline
+from headway.pages.url import page_of
+from headway.runtime.control import write_order
 from headway.units import Instant
 
 _NAMES = {Pause: "order-pause", Resume: "order-resume", SetDeadline: "order-deadline"}

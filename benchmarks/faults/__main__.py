@@ -95,7 +95,7 @@ def _table(
         ),
         ("pages to find", result.expected, ""),
         ("pages lost", result.lost, "0 wanted"),
-        ("pages nobody expected", result.unexpected, "0 wanted"),
+        ("unexpected pages", result.unexpected, "0 wanted"),
         ("pages with another size", result.wrong_size, "0 wanted"),
         ("pages asked for", result.asked, ""),
         ("... again, after they were committed", result.asked_after_commit, "0 wanted"),

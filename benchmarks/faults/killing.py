@@ -1,4 +1,4 @@
-"""Start the same crawl again and again, and kill -9 it each time at a moment that nobody chose."""
+"""Start the same crawl again and again, and kill -9 it each time at a random moment."""
 
 from __future__ import annotations
 

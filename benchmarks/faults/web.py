@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headway.testing.demoweb import ServedProcess, WebDesign, design_web, read_access_log
+from headway.demoweb import ServedProcess, WebDesign, design_web, read_access_log
 
 _PAGES_A_SITE = 60  # of a plain site at scale 1
 
@@ -60,7 +60,7 @@ class FaultyWeb:
 
 
 def _free_ports(count: int, dice: random.Random) -> int:
-    """The first of so many ports in a row that nobody listens on."""
+    """The first of so many ports in a row without a listener."""
     for _ in range(100):
         base = dice.randrange(20_000, 32_000 - count)
         if all(_is_free(port) for port in range(base, base + count)):

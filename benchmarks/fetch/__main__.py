@@ -15,9 +15,13 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+
+import trustme
 
 HERE = Path(__file__).parent
 PORT = 8801
@@ -28,16 +32,27 @@ class WallClock:
         return time.time()
 
 
-async def fetch_with_headway(urls: list[tuple[str, str]], until: float, capacity: float) -> int:
-    from headway.fetch.http import HttpFetcher
+async def fetch_with_headway(
+    urls: list[tuple[str, str]], until: float, capacity: float, *, kept: bool = True, resumed: bool = True
+) -> int:
+    """`kept`: a connection is used for all pages of a site. `resumed`: a new one resumes the TLS session."""
+    from headway.http.client import HttpFetcher
+    from headway.http.models import ClientOptions
+    from headway.http.tls import TlsSessions
     from headway.ports import Request
 
-    fetcher = HttpFetcher(WallClock(), "bench/1", allow_private=True, capacity_bytes_per_s=capacity)
+    if not resumed:
+        TlsSessions.take = lambda self, host, port: None  # type: ignore[method-assign]
+    fetcher = HttpFetcher(
+        WallClock(),
+        ClientOptions(user_agent="bench/1", allow_private=True, verify_tls=False),
+        capacity_bytes_per_s=capacity,
+    )
     pages = 0
 
     async def worker(url: str, site: str) -> None:
         nonlocal pages
-        request = Request(url, site)
+        request = Request(url, site, close_after=not kept)
         while time.monotonic() < until:
             response = await fetcher.fetch(request)
             if response.kind != "fetched":
@@ -99,6 +114,17 @@ VARIANTS: dict[str, tuple[Client, bool, float]] = {
     "headway, asyncio, no bound": (fetch_with_headway, False, float("inf")),
     "headway, uvloop, no bound": (fetch_with_headway, True, float("inf")),
     "headway, uvloop, bound far above": (fetch_with_headway, True, 5e9),
+    "headway, https, connections kept": (fetch_with_headway, False, float("inf")),
+    "headway, https, resumed for each page": (
+        partial(fetch_with_headway, kept=False),
+        False,
+        float("inf"),
+    ),
+    "headway, https, full handshake for each": (
+        partial(fetch_with_headway, kept=False, resumed=False),
+        False,
+        float("inf"),
+    ),
     "aiohttp, uvloop": (fetch_with_aiohttp, True, 0),
     "pycurl multi": (fetch_with_pycurl, False, 0),
 }
@@ -107,10 +133,9 @@ VARIANTS: dict[str, tuple[Client, bool, float]] = {
 def run_variant(name: str, args: argparse.Namespace) -> None:
     client, with_uvloop, capacity = VARIANTS[name]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    urls = [
-        (f"http://127.0.2.{n}:{PORT}/{args.size}", f"http://127.0.2.{n}:{PORT}")
-        for n in range(1, args.sites + 1)
-    ]
+    scheme, port = ("https", PORT + 1) if "https" in name else ("http", PORT)
+    sites = [f"{scheme}://127.0.2.{n}:{port}" for n in range(1, args.sites + 1)]
+    urls = [(f"{site}/{args.size}", site) for site in sites]
     try:
         if with_uvloop:
             import uvloop
@@ -143,8 +168,23 @@ def main() -> None:
         run_variant(args.variant, args)
         return
     hosts = [f"127.0.2.{n}" for n in range(1, args.sites + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        _compare(args, hosts, Path(folder) / "server.pem")
+
+
+def _compare(args: argparse.Namespace, hosts: list[str], certificate: Path) -> None:
+    issued = trustme.CA().issue_cert(*hosts, key_type=trustme.KeyType.RSA)
+    issued.private_key_and_cert_chain_pem.write_to_path(certificate)
     server = subprocess.Popen(
-        [sys.executable, str(HERE / "server.py"), "--port", str(PORT), *hosts],
+        [
+            sys.executable,
+            str(HERE / "server.py"),
+            "--port",
+            str(PORT),
+            "--certificate",
+            str(certificate),
+            *hosts,
+        ],
         stdout=subprocess.PIPE,
     )
     os.sched_setaffinity(server.pid, {max(os.sched_getaffinity(0))})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import ssl
 import sys
 
 
@@ -28,11 +29,19 @@ class Server(asyncio.Protocol):
         while b"\r\n\r\n" in self.pending:
             head, _, self.pending = self.pending.partition(b"\r\n\r\n")
             self.transport.write(answer(head.split(b" ", 2)[1]))  # type: ignore[attr-defined]
+            if b"Connection: close" in head:
+                self.transport.close()
 
 
-async def serve(hosts: list[str], port: int) -> None:
+async def serve(hosts: list[str], port: int, certificate: str | None) -> None:
     loop = asyncio.get_running_loop()
     servers = [await loop.create_server(Server, host, port, backlog=1024) for host in hosts]
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        servers += [
+            await loop.create_server(Server, host, port + 1, backlog=1024, ssl=context) for host in hosts
+        ]
     print("ready", flush=True)
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
@@ -40,6 +49,7 @@ async def serve(hosts: list[str], port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=8800)
+    parser.add_argument("--certificate", help="PEM file; the next port then answers over TLS")
     parser.add_argument("hosts", nargs="+")
     args = parser.parse_args()
     try:
@@ -49,7 +59,7 @@ def main() -> None:
     except ImportError:
         runner = asyncio.run
     try:
-        runner(serve(args.hosts, args.port))
+        runner(serve(args.hosts, args.port, args.certificate))
     except KeyboardInterrupt:
         sys.exit(0)
 

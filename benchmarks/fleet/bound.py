@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stolen import Stolen
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import TemporaryPostgres
 
-from headway.app.collecting import begin
+from headway.cluster.collecting import begin
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.store.postgres.address import Address
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import TemporaryPostgres
+from headway.store.postgres.connection import Address
 
 from .hosts import DB_NETWORK, HUB, Host, counting, hosts, inside, received
 

@@ -1,4 +1,4 @@
-"""How many pages a second one core of PostgreSQL coordinates: collectors commit, nobody fetches.
+"""How many pages a second one core of PostgreSQL coordinates: collectors commit, without fetching.
 
 Each of some processes holds sites of its own and commits batches of pages with 22 links, of which 75% are
 known: leases, fences, seen set, queue, results and sums, as a collector does. The server's CPU time is read
@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.support.postgres import TemporaryPostgres
 
-from headway.fleet.coordinator import Parcel, Report
-from headway.fleet.postgres import PostgresCoordinator
+from headway.cluster.coordinator import CommitBatch, Report
+from headway.cluster.postgres import PostgresCoordinator
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
-from headway.store.postgres.address import Address
+from headway.model.page import Capture, Kind, Outcome, Page
+from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
-from headway.testing.postgres import TemporaryPostgres
 
 _LINKS, _NEW = 22, 5.5
 _BATCH = 100
@@ -81,7 +80,7 @@ def _write(
     sites = [f"http://site{number}-{each}.example" for each in range(_SITES_EACH)]
     known: dict[str, list[Page]] = {site: [_page(site, 0)] for site in sites}
     todo: dict[str, int] = dict.fromkeys(sites, 0)
-    coordinator.commit(1, Parcel([SaveFound(tuple(pages[0] for pages in known.values()))]))
+    coordinator.commit(1, CommitBatch([SaveFound(tuple(pages[0] for pages in known.values()))]))
     end, parcels, pages, spent, turn = time.monotonic() + seconds, 1, 0, 0.0, 0
     beats, beat_s = 0, 0.0
     while time.monotonic() < end:
@@ -108,7 +107,7 @@ def _write(
         digests = [each.outcome.digest for each in batch if isinstance(each, SaveSettled)]
         for begin in range(0, _BATCH, _LOOKED_UP):
             coordinator.find_originals(digests[begin : begin + _LOOKED_UP])
-        coordinator.commit(parcels, Parcel(batch, {"archive/a.warc.gz": turn * 4000}))
+        coordinator.commit(parcels, CommitBatch(batch, {"archive/a.warc.gz": turn * 4000}))
         if parcels % 10 == 0:
             asked_at = time.monotonic()
             coordinator.beat(Report())

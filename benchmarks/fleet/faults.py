@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import TemporaryPostgres
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import TemporaryPostgres
 
 from .bound import make_crawl, start_collector
 from .hosts import DB_NETWORK, HUB, Host, counting, hosts, inside, received
@@ -116,7 +116,7 @@ class Site:
     def _cut(self, host: Host, lines: tuple[str, ...], seconds: float) -> None:
         host.cut(*lines)
         time.sleep(seconds)
-        host.mend(*lines)
+        host.repair(*lines)
 
     def _cut_and_kill(self, host: Host) -> None:
         """What was on its way when the line was cut must not arrive when it is mended."""
@@ -124,7 +124,7 @@ class Site:
         time.sleep(self._chance.uniform(0.1, 1.0))
         self._kill(host)
         time.sleep(_A_WHILE_S)
-        host.mend("web")
+        host.repair("web")
 
     def _hang(self) -> None:
         pids = [self._server.pid, *_children(self._server.pid)]

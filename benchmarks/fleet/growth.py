@@ -11,12 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from headway.app.collecting import CollectRun, begin, job_of
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import TemporaryPostgres
+
+from headway.cluster.collecting import CollectorOptions, CollectRun, begin, job_of
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.store.postgres.address import Address
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import TemporaryPostgres
+from headway.store.postgres.connection import Address
 
 LATENCY_S = 3.4
 
@@ -39,7 +40,8 @@ async def _collect(store: str, count: int, seconds: float) -> float:
         await asyncio.to_thread(begin, build_job(convert(tables, source), source), address, time.time())
         job = job_of(address)
         runs = [
-            CollectRun(address, job, Path(name) / str(number), name=str(number)) for number in range(count)
+            CollectRun(address, job, Path(name) / str(number), options=CollectorOptions(str(number)))
+            for number in range(count)
         ]
         tasks = [asyncio.create_task(run.run()) for run in runs]
         # Everybody has its sites, and its first answers.

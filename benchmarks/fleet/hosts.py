@@ -3,8 +3,8 @@
     hub ns: the web's servers 10.7.0.1, PostgreSQL 10.8.0.1, the judge      host i: 10.7.0.i+1, 10.8.0.i+1
             bridge `web` -- web_i <----------------------------------------> web
             bridge `db`  -- db_i  <----------------------------------------> db
-A line is cut by taking down its end at the hub: packets vanish, and nobody is told. What the web sends to
-each host is counted there too, where a stopped or dead host cannot disturb the count.
+A line is cut by taking down its end at the hub: packets vanish without notice. What the web sends to each
+host is counted there too, where a stopped or dead host cannot disturb the count.
 """
 
 from __future__ import annotations

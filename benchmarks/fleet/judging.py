@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.lab.wire import Recording
+from tests.support.fleetweb import Asked, FleetWeb
 
 from headway.store.postgres.reader import PostgresReader
-from headway.testing.fleetweb import Asked, FleetWeb
 
 OVER = 1.05
 """Of the bound, in any second: what a pacer alone may be over, on links as small as the lab's."""

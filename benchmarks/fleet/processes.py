@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.sites import Server, make_web, serve
+from benchmarks.manuals import Server, make_web, serve
 
 
 def measure(count: int, rounds: int = 3) -> dict[str, float]:

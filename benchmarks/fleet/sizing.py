@@ -1,4 +1,4 @@
-"""How large a fleet must be, reckoned from what was measured: tables of the pages on fleets and on scale."""
+"""How large a fleet must be, computed from measurements: tables of the pages on fleets and on scale."""
 
 from __future__ import annotations
 

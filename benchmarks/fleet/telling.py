@@ -56,7 +56,7 @@ def coordination(rows: list[Row]) -> str:
         f"that share two cores with the server and commit all the time wait {rows[-1]['latency_ms']:.2f} ms."
     )
     return _section(
-        "Coordination: collectors commit and beat, nobody fetches; 22 links a page, 75% known",
+        "Coordination: collectors commit and send heartbeats, without fetching; 22 links a page, 75% known",
         (*columns, *sizes),
         [
             f"| {row['writers']} | {row['pages_per_s']:,.0f} | {row['pages_per_core_s']:,.0f} "
@@ -124,7 +124,7 @@ def faults(rows: list[Row]) -> str:
         f"pause {pause_s:.3f} s of {faulty.INTERVAL_S} s), {sums['over']} seconds over the bound (highest "
         f"{worst:+.1%}, {use:.0%} of it used on average), {sums['tracebacks']} tracebacks: "
         f"{_met(is_met)} ({FAULTS} faults, the rest zero). "
-        f"{sums['under_way']} pages under way or not committed when a fault came were fetched again."
+        f"{sums['under_way']} pages in flight or not committed when a fault came were fetched again."
     )
     return _section(
         f"Faults: {faulty.HOSTS} collectors on hosts of their own, {len(rows)} crawls",

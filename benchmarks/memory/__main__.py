@@ -1,6 +1,6 @@
 """`make bench NAME=memory`: the crawling process with millions of known URLs, and what a page costs then.
 
-A real machine and a real store; only the web is made up: every page fetched links to new ones until all are
+A real machine and a real store; only the web is synthetic: every page fetched links to new ones until all are
 known. Each size runs in a process of its own. Options: --pages N (10,000,000), --sites N (1,000), --all-held
 (everything in memory, for comparison), --seconds N (stop growing after so long), --write (into README.md).
 """
@@ -19,15 +19,13 @@ from pathlib import Path
 
 from benchmarks.notes import write_part
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import FetchPage, LoadPages, SaveFound, SaveSettled, SaveSite, SaveTasks, Saving
 from headway.model.event import Event, Loaded, PageSettled, PagesLoaded, Seeded
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Lease, Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Lease, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Length
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant, Seconds
@@ -43,15 +41,14 @@ class Growing:
 
     def __init__(self, folder: Path, sites: int, most_held: int | None) -> None:
         ordering = Length()
-        self.crawl = Crawl(
-            ordering=ordering,
-            scope=Scope(),
-            politeness=Politeness(interval_s=Seconds(0.0)),
-            retry=RetryPolicy(),
-            max_connections=64,
-            lease_s=Seconds(1e9),
-            asks_robots=False,
-            most_held=most_held,
+        self.crawl = Engine(
+            Policies(
+                ordering=ordering,
+                scope=Scope(),
+                politeness=Politeness(interval_s=Seconds(0.0)),
+                retry=RetryPolicy(),
+            ),
+            EngineSettings(max_connections=64, lease_s=Seconds(1e9), asks_robots=False, most_held=most_held),
         )
         self.store = SqliteStore(folder / "crawl.sqlite")
         self.store.order_waiting(ordering.name, ordering.page_key)

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 from benchmarks.scrapy.drive import first_byte_s, run_spider
-from experiments.lab import Lab, Link, run
+from experiments.lab import Bottleneck, Lab, Link, run
 
-from headway.fetch.wire import estimated_wire_bytes
+from headway.pacing.wire import estimated_wire_bytes
 
 BOUND_BYTES_PER_S = 125_000.0
 """The paper's U = 1000 kbit/s."""
@@ -78,7 +78,7 @@ def measure(policy: str, scale: float, xi: float = 1.0) -> Measured:
         f"benchmarks.scrapy.deadlines:{'plain' if policy == 'plain' else 'with_headway'}",
         LINKS,
         {"policy": policy, "scale": scale, "xi": xi},
-        link_bytes_per_s=narrow,
+        bottleneck=None if narrow is None else Bottleneck(narrow, 1.0),
         timeout_s=165,
     )
     return msgspec.convert(result, Measured)

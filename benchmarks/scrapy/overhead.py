@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.scrapy.drive import run_spider
 
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
+from headway.demoweb import QUICK, ServedProcess, design_web
 
 MOST_COST = 0.05
 WITH = {"ADDONS": {"headway.scrapy.Addon": 500}}

@@ -7,11 +7,10 @@ import resource
 import sys
 import time
 
-from headway.policy.pagerank import Ranks, pagerank
-from headway.sim.run import run_crawl, run_machine
-from headway.sim.setup import Setup
-from headway.sim.synthetic import SyntheticSpec, make_web
-from headway.sim.web import Servers, Web
+from headway.policy.ordering.ranked import Ranks, pagerank
+from headway.runtime.simulation import run_crawl, run_machine
+from headway.sim.study import Setup
+from headway.sim.web import Servers, SyntheticSpec, Web, make_web
 
 ROBOTS = 256
 

@@ -16,12 +16,12 @@ import time
 
 import numpy as np
 
-from headway.frontier.frontier import Frontier
-from headway.frontier.seen import seen_set
+from headway.engine.frontier import Frontier
+from headway.engine.seen import seen_set
+from headway.model.command import WaitingRecord
 from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import WaitingRecord
 from headway.policy.ordering import make_ordering
-from headway.sim.synthetic import SyntheticSpec, site_sizes
+from headway.sim.web import SyntheticSpec, site_sizes
 from headway.units import Instant
 
 ROUNDS, SPANS = 200_000, 20
@@ -95,17 +95,17 @@ def _hand_out(frontier: Frontier, known: KnownPages, rounds: int, *, is_all_held
         begun = time.process_time() - known.spent_s
         for _ in range(rounds // SPANS):
             now += 0.002
-            room = frontier.next_site(Instant(now))
-            if room is None:
+            queue = frontier.next_site(Instant(now))
+            if queue is None:
                 now = float(frontier.next_ready_at(Instant(now)))
                 continue
-            frontier.take(room)
-            frontier.occupy(room.site)
-            frontier.free(room.site, Instant(now + INTERVAL_S))
+            frontier.take(queue)
+            frontier.occupy(queue.site)
+            frontier.free(queue.site, Instant(now + INTERVAL_S))
             if is_all_held:
                 continue
-            for site, most in frontier.wishes(()):
-                records, is_all = known.first(site, frontier.room(site).waiting, most)
+            for site, most in frontier.load_requests(()):
+                records, is_all = known.first(site, frontier.queue(site).waiting, most)
                 frontier.load(site, records, (), is_all=is_all)
         lengths.append((time.process_time() - known.spent_s - begun) / (rounds // SPANS) * 1e6)
     # The median over spans: the machine may be busy with something else for a moment.

@@ -21,10 +21,10 @@ from benchmarks.soak.endurance import Round, endure, judge, plot
 from benchmarks.soak.fuzz import fuzz, fuzz_wire
 from benchmarks.soak.neighbours import measure, slowdown
 from benchmarks.soak.targets import TARGETS
+from tests.support.chaos.process import ChaosProcess
+from tests.support.chaos.roster import ROOMS
 
-from headway.testing.chaos import ChaosProcess
-from headway.testing.chaos.roster import ROOMS
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
+from headway.demoweb import QUICK, ServedProcess, design_web
 
 _MOST_SLOWDOWN = 0.05
 _MOST_GROWTH_MIB = 0.5

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support.chaos.server import ServedChaos
+from tests.support.chaos.site import AFTER, BAD
 
-from headway.app.clock import WallClock
-from headway.app.crawling import CrawlRun
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
-from headway.model.outcome import Kind
-from headway.model.page import Site
+from headway.model.page import Kind, Site
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import WallClock
 from headway.store.reader import RunReader
-from headway.testing.chaos import AFTER, BAD, ServedChaos
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ def crawl_until_done(job: Job, folder: Path, sites: Collection[str]) -> None:
 
 
 async def _stop_when_done(running: CrawlRun, sites: Collection[str]) -> None:
-    books = running.crawl.ledger.books
+    by_site = running.crawl.stats.by_site
     while True:
         await asyncio.sleep(0.02)
-        if all((book := books.get(Site(site))) and book.ended_at is not None for site in sites):
+        if all((site_stats := by_site.get(Site(site))) and site_stats.ended_at is not None for site in sites):
             running.stop()
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from benchmarks.soak.crawling import build, chaos_sites, crawl, write_authority
+from tests.support.chaos.server import ServedChaos
 
-from headway.model.outcome import SUCCESS
+from headway.demoweb import Served
+from headway.model.page import SUCCESS
 from headway.store.reader import RunReader
-from headway.testing.chaos import ServedChaos
-from headway.testing.demoweb import Served
 
 
 class Round(msgspec.Struct, frozen=True):

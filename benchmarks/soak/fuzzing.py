@@ -23,20 +23,16 @@ from hypothesis import strategies as st
 from headway.config.job import build_job
 from headway.config.reading import read_job_file
 from headway.errors import JobError
-from headway.fetch.decode import decode as decode_content
-from headway.fetch.head import HeadError
-from headway.fetch.reader import ResponseReader
-from headway.fetch.reply import parse_head
-from headway.fetch.robots import judge
-from headway.fetch.settings import Limits
-from headway.fetch.target import TargetError, parse_target
-from headway.model.outcome import Kind
-from headway.parse.charset import decode as decode_text
-from headway.parse.charset import in_utf_8
-from headway.parse.document import parse
-from headway.parse.headers import charset_of, links_of, media_type_of, retry_after_s
-from headway.parse.links import read
-from headway.parse.url import canonical, page_of, pages_of
+from headway.http.decode import decode as decode_content
+from headway.http.head import HeadError, parse_head
+from headway.http.models import Limits, TargetError, parse_target
+from headway.http.reader import ResponseReader
+from headway.http.robots import judge
+from headway.model.page import Kind
+from headway.pages.document import parse, read
+from headway.pages.headers import charset_of, in_utf_8, links_of, media_type_of, retry_after_s
+from headway.pages.headers import decode as decode_text
+from headway.pages.url import canonical, page_of, pages_of
 from headway.ports import Response
 from headway.units import Instant, Seconds
 

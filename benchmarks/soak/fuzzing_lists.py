@@ -7,17 +7,16 @@ import gzip
 from benchmarks.soak.fuzzing import NOW, URLS, Target, spliced, spliced_octets
 from hypothesis import strategies as st
 
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.parse import fingerprint
-from headway.parse.document import parse
-from headway.parse.listed import MAX_ENTRIES
-from headway.parse.listing import read_listing
-from headway.parse.parsed import ParseOptions
-from headway.parse.url import page_of
-from headway.policy.traps import TrapWatch, addresses
+from headway.model.page import Kind, Outcome, Page, PageKey, Site
+from headway.pages import fingerprint
+from headway.pages.document import parse
+from headway.pages.parsed import MAX_ENTRIES, ParseOptions
+from headway.pages.sitemaps import read_listing
+from headway.pages.url import page_of
+from headway.policy import traps
+from headway.policy.traps import TrapWatch
 from headway.ports import Response
-from headway.squid.lines import read_announced_line, read_datagram, read_log_line
+from headway.squid.intake import read_announced_line, read_datagram, read_log_line
 from headway.units import Seconds
 
 _SITE = Site("http://a.example")
@@ -128,8 +127,8 @@ def check_trap_address(paths: list[str]) -> None:
     watch = TrapWatch()
     lesson = None
     for number, path in enumerate(paths):
-        addresses.repeats_itself(path)
-        addresses.shape_of(path)
+        traps.repeats_itself(path)
+        traps.shape_of(path)
         page = Page(f"{_SITE}/{path}", _SITE, PageKey(number))
         reason = watch.judge(NOW, page, lesson)
         assert reason is None or reason.startswith("trap: ")

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 from benchmarks.soak.crawling import build, chaos_sites, crawl_until_done, write_authority
+from tests.support.chaos.server import ServedChaos
 
 from headway.store.reader import RunReader
-from headway.testing.chaos import ServedChaos
 
 
 class Turn(msgspec.Struct, frozen=True):

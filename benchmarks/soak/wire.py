@@ -1,15 +1,14 @@
-"""Random octets over a real socket: a server that says what it is told to, and a fetcher that listens."""
+"""Random octets over a real socket: a server that sends given bytes, and a fetcher that reads it."""
 
 from __future__ import annotations
 
 import asyncio
 
-from headway.app.clock import WallClock
-from headway.fetch.http import HttpFetcher
-from headway.fetch.settings import Limits, Timeouts
-from headway.model.outcome import Kind
-from headway.model.page import Site
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Limits, Timeouts
+from headway.model.page import Kind, Site
 from headway.ports import Request, Response
+from headway.runtime.driver import WallClock
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Type: text/plain\r\n\r\ngood"
 _MOST_BODY_BYTES = 4096
@@ -29,10 +28,12 @@ class Wire:
         self.site = Site(f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}")
         self.fetcher = HttpFetcher(
             WallClock(),
-            "headway/test",
-            timeouts=Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=10),
-            limits=Limits(max_body_bytes=_MOST_BODY_BYTES, max_head_bytes=2048),
-            allow_private=True,
+            ClientOptions(
+                user_agent="headway/test",
+                timeouts=Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=10),
+                limits=Limits(max_body_bytes=_MOST_BODY_BYTES, max_head_bytes=2048),
+                allow_private=True,
+            ),
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,8 +8,7 @@ import statistics
 import sys
 
 from benchmarks.squid import announcing, freshness, proxying
-
-from headway.testing.squid import find_squid
+from tests.support.squid import find_squid
 
 _GOAL = 0.97
 """Of the requests a second of a Squid with nothing."""

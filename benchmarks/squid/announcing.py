@@ -10,14 +10,11 @@ import time
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from headway.app.clock import WallClock
 from headway.policy.scope import Scope
+from headway.runtime.driver import WallClock
 from headway.squid import helper
-from headway.squid.address import HelperSocket
-from headway.squid.intake import Intake
-from headway.squid.listener import Listener
-from headway.squid.privacy import PrivacyRules
-from headway.squid.tally import Tally
+from headway.squid.intake import Counters, Intake, PrivacyRules
+from headway.squid.listener import HelperSocket, Listener
 
 
 def _send(path: str, count: int, rate: float, took_s: Synchronized[float]) -> None:
@@ -38,7 +35,7 @@ async def measure(count: int, rate: float = 0.0) -> dict[str, float]:
     """At so many a second, or as fast as it goes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        intake = Intake(Scope(), PrivacyRules(), Tally())
+        intake = Intake(Scope(), PrivacyRules(), Counters())
         async with Listener(folder, [HelperSocket(folder / "s")], intake, WallClock()):
             spawning = multiprocessing.get_context("spawn")
             # By the sender's own watch: while it takes in what came, nobody here looks at one.
@@ -48,11 +45,11 @@ async def measure(count: int, rate: float = 0.0) -> dict[str, float]:
             while sender.is_alive():
                 await asyncio.sleep(0.005)
             sender.join()
-        tally = intake.tally
-        lost = sum(tally.lost.values())
+        counters = intake.counters
+        lost = sum(counters.lost.values())
     return {
-        "announced_per_s": (tally.announced + lost) / took_s.value,
-        "taken": tally.accepted,
+        "announced_per_s": (counters.announced + lost) / took_s.value,
+        "taken": counters.accepted,
         "lost_and_counted": lost,
-        "uncounted": count - tally.announced - lost,
+        "uncounted": count - counters.announced - lost,
     }

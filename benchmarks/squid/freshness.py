@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headway.model.page import Site
-from headway.policy.freshness import add_visit, best_interval_s, price_within
-from headway.policy.revisit import AdaptiveRevisit
+from headway.policy.revisit import AdaptiveRevisit, add_visit, best_interval_s, price_within
 from headway.units import Instant, Seconds
 
 DAY_S = 86400.0

@@ -15,17 +15,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from tests.support.squid import SquidProcess, free_port, helper_command
 
-from headway.app.clock import WallClock
 from headway.policy.scope import Scope
-from headway.squid.address import HelperSocket, Place, UdpPort
-from headway.squid.configuration import asked_each_time, asked_once_an_hour
-from headway.squid.intake import Intake
-from headway.squid.lines import LOG_FORMAT
-from headway.squid.listener import Listener
-from headway.squid.privacy import PrivacyRules
-from headway.squid.tally import Tally
-from headway.testing.squid import SquidProcess, free_port, helper_command
+from headway.runtime.driver import WallClock
+from headway.squid.intake import LOG_FORMAT, Counters, Intake, PrivacyRules
+from headway.squid.listener import HelperSocket, Listener, Place, UdpPort, asked_each_time, asked_once_an_hour
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING = "nothing"
@@ -130,7 +125,7 @@ def _run(squid: SquidProcess, url: str, load: Load, seed: int) -> dict[str, floa
 async def _listen(folder: Path, places: list[Place]) -> None:
     """In a process of its own, as it would be."""
     folder.mkdir()
-    intake = Intake(Scope(), PrivacyRules(), Tally())
+    intake = Intake(Scope(), PrivacyRules(), Counters())
     async with Listener(folder, places, intake, WallClock()):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -21,15 +21,15 @@ from tempfile import TemporaryDirectory
 from isal import igzip_lib
 from rich.console import Console
 from rich.table import Table
+from tests.support.memory_store import MemoryStore
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from headway.archive.warc import WarcArchive
 from headway.model.command import Saving
-from headway.model.outcome import Capture
+from headway.model.page import Capture
 from headway.ports import Response
-from headway.store.memory import MemoryStore
 from headway.store.sqlite import SqliteStore
-from headway.store.warc import WarcArchive
 
 from .workload import Web, html, response
 

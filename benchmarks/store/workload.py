@@ -7,8 +7,7 @@ import random
 from xxhash import xxh3_64_intdigest
 
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page, PageKey, Site
+from headway.model.page import Capture, Kind, Outcome, Page, PageKey, Site
 from headway.ports import Response
 from headway.units import Instant
 

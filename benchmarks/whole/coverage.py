@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 import msgspec
-from benchmarks.sites import SiteFolder
+from benchmarks.manuals import SiteFolder
 from selectolax.lexbor import LexborHTMLParser
 
 _INDEXES = ("index.html", "index.htm")

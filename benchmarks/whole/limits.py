@@ -1,4 +1,4 @@
-"""Who holds a bandwidth that it was told: every program that has such an option, and Scrapy, which has none.
+"""Programs with a bandwidth limit: every program that has such an option, and Scrapy, which has none.
 
     python -m benchmarks.whole.limits --json FILE [--seconds 20]
 

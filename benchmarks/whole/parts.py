@@ -48,7 +48,7 @@ PARTS = (
     ),
     Part(
         "limits",
-        "who holds a bandwidth that it was told",
+        "programs with a bandwidth limit",
         ("benchmarks.whole.limits", *_kept("limits")),
         400.0,
         ("benchmarks.whole.limits", *_kept("limits"), "--seconds", "8"),

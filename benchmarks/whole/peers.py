@@ -12,12 +12,11 @@ import argparse
 import os
 import statistics
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 from benchmarks.crawl.crawlers import Crawler, MissingError, all_crawlers
-from benchmarks.crawl.measuring import Run, run_once
-from benchmarks.sites import SiteFolder, make_web, serve
+from benchmarks.crawl.measuring import Run, place_to_write, run_once
+from benchmarks.manuals import SiteFolder, make_web, serve
 from benchmarks.whole.coverage import Missing, explain
 
 QUICK = frozenset({"headway", "wget2"})
@@ -62,11 +61,11 @@ def measure(copies: int, every: int, rounds: int, at_most_s: float) -> Peers:
         except MissingError as missing:
             left_out.append(str(missing))
     runs: dict[str, list[Run]] = {}
-    here, there = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    there = max(os.sched_getaffinity(0))
     urls = [site.url for site in sites]
-    with serve(sites, core=there) as server, TemporaryDirectory() as kept:
+    with serve(sites, core=there) as server, place_to_write() as kept:
         for name in turns(list(crawlers), rounds):
-            run = run_once(crawlers[name], server, urls, core=here, at_most_s=at_most_s, kept=Path(kept))
+            run = run_once(crawlers[name], server, urls, at_most_s=at_most_s, kept=kept)
             runs.setdefault(name, []).append(run)
             print(
                 f"{crawlers[name].name}: {len(run.pages)} pages, {run.pages_per_s:.0f}/s {run.problem}",
@@ -108,7 +107,7 @@ def summarise(
                 run.peak_bytes,
                 run.whole_s,
                 crawler.keeps,
-                2 if crawler.has_all_cores else 1,
+                2 if crawler.has_two_cores else 1,
                 run.problem,
                 explain(sorted(lacks), run.pages, sites),
             )

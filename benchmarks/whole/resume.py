@@ -2,7 +2,7 @@
 
     python -m benchmarks.whole.resume --json FILE [--every 6]
 
-Each crawler first crawls the web undisturbed, then anew with a kill halfway; the server's log says which
+Each crawler first crawls the web undisturbed, then again with a kill halfway; the server's log says which
 pages it asked for, before and after. Each has the settings that its manual gives for jobs that go on.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 from benchmarks.crawl.crawlers import PEERS
-from benchmarks.sites import Server, make_web, serve
+from benchmarks.manuals import Server, make_web, serve
 
 HERE = Path(__file__).parent
 AT_MOST_S = 150.0

@@ -1,1 +1,1 @@
-"""castillo2004, Scheduling algorithms for Web crawling: its figures and claims on webs that can be had."""
+"""castillo2004, Scheduling algorithms for Web crawling: its figures and claims on available webs."""

@@ -1,7 +1,7 @@
 """`python -m experiments.castillo2004 [--out DIR] [--pages N]`: half an hour on one core.
 
 Figures 3 and 5 to 10 and table 1 on two real graphs (one is shipped) and on a web of the paper's size. Every
-crawl's result is kept: stopped and called again, it goes on where it was.
+crawl's result is kept: interrupted and called again, it resumes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
             options.pages, Keeper(kept, options.most_minutes * 60), skip_real=options.skip_real
         )
     except OutOfTimeError as next_one:
-        print(f"time is over before {next_one}; the same command goes on from there")
+        print(f"time is over before {next_one}; run the same command again to resume")
         return 75
     figures.draw_all(findings, out)
     text = verdict_text(findings)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.report.sim_result import SimResult
-from headway.sim.synthetic import SyntheticSpec
+from headway.sim.study import SimResult
+from headway.sim.web import SyntheticSpec
 
 
 class Outcome(msgspec.Struct, frozen=True):
     result: SimResult
     wall_s: float
-    """What the simulation took: nearly all of it is reckoning the order."""
+    """What the simulation took: nearly all of it is computing the order."""
 
 
 class Lengths(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Results kept one by one as they come, so that a long experiment can be stopped and taken up again."""
+"""Results kept one by one as they come, so that a long experiment can be stopped and resumed."""
 
 from __future__ import annotations
 

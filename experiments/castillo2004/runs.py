@@ -10,12 +10,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.report.sim_result import SimResult
-from headway.sim.judge import judge
-from headway.sim.record import Record, active_robots
-from headway.sim.run import run_crawl
-from headway.sim.setup import Setup
-from headway.sim.synthetic import SyntheticSpec, make_web
+from headway.runtime.simulation import run_crawl
+from headway.sim.study import Record, Setup, SimResult, active_robots, judge
+from headway.sim.web import SyntheticSpec, make_web
 from headway.units import UNBOUNDED, BytesPerSecond
 
 from .findings import (

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.report.sim_result import SimResult
+from headway.sim.study import SimResult
 
 from .findings import Findings, OnWeb, Outcome, Trial
 from .runs import BANDWIDTHS
@@ -106,7 +106,7 @@ def on_strategies(ground: OnWeb) -> Iterator[Claim]:
     found = ", ".join(f"{name} {cost:.2f} s" for name, cost in costs.items())
     yield Claim(
         "5",
-        "Length needs far less reckoning than Batch and Partial",
+        "Length needs far less computation than Batch and Partial",
         ground.label,
         found,
         costs["length"] < min(costs[batches[0]], costs[partials[0]]),
@@ -131,7 +131,7 @@ def _overtaken(ground: OnWeb, runs: dict[str, Outcome], curves: dict[str, Floats
         ""
         if ahead[name] > 0.002
         else (
-            "with one robot the best known page can nearly always be had, since its site is free; the "
+            "with one robot the best known page is nearly always available, since its site is free; the "
             "interval holds Optimal up only where few sites have pages left"
         )
     )

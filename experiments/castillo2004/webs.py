@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from headway.policy.pagerank import Ranks, pagerank
+from headway.policy.ordering.ranked import Ranks, pagerank
 from headway.sim.graph import load_graph
-from headway.sim.synthetic import SyntheticSpec, make_web
-from headway.sim.web import Servers, Web
+from headway.sim.web import Servers, SyntheticSpec, Web, make_web
 
 ROOT = Path(__file__).parents[2]
 SMALL, LARGE = ROOT / "examples/graphs/debdoc-small", ROOT.parent / "shared/data/graphs/cnr-2000"

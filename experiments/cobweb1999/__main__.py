@@ -11,11 +11,11 @@ from pathlib import Path
 
 from experiments.cobweb1999.collectors import LATENCY_S, Point, measure
 from experiments.cobweb1999.figure import draw
-from experiments.cobweb1999.parasite import CRAWL_DAYS, replay
+from experiments.cobweb1999.refresher import CRAWL_DAYS, replay
 from experiments.cobweb1999.sums import tables
+from tests.support.squid import find_squid
 
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
-from headway.testing.squid import find_squid
+from headway.demoweb import QUICK, ServedProcess, design_web
 
 _MOST_IN_PAPER = 25
 JOB = """\

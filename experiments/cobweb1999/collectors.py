@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from headway.app.crawling import CrawlRun
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.live.driver import LiveDriver
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import LiveDriver
 from headway.store.reader import RunReader
 
 LATENCY_S = 3.4

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cobweb1999.origin import PAGES_A_SITE, Origin, proxy_log
+from tests.support.squid import SquidProcess, helper_command
 
-from headway.squid.configuration import asked_each_time
-from headway.testing.squid import SquidProcess, helper_command
+from headway.squid.listener import asked_each_time
 
 CRAWL_DAYS = 5
 _USERS = 120

@@ -14,7 +14,8 @@ from experiments.diligenti2004.outcome import Outcome
 from experiments.diligenti2004.queue import BOUND_BYTES_PER_S, Entry, make_queue
 from experiments.lab import Lab, ServerAt, Wire
 
-from headway.fetch.http import HttpFetcher
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions
 from headway.model.page import Site
 from headway.ports import Request
 from headway.units import BytesPerSecond, Instant
@@ -51,9 +52,8 @@ async def paced(lab: Lab, argument: dict[str, Any]) -> Outcome:
     with lab.recording() as wire:
         fetcher = HttpFetcher(
             WallClock(),
-            "headway-experiment/1.0",
+            ClientOptions(user_agent="headway-experiment/1.0", allow_private=True),
             capacity_bytes_per_s=BytesPerSecond(BOUND_BYTES_PER_S),
-            allow_private=True,
         )
 
         async def work(server: ServerAt, waiting: deque[Entry]) -> None:

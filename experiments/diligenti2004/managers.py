@@ -7,8 +7,7 @@ from typing import Protocol
 
 from experiments.diligenti2004.queue import BOUND_BYTES_PER_S, Entry
 
-from headway.policy.admission import Admission
-from headway.policy.naive import NaiveController
+from headway.policy.admission import Admission, NaiveController
 from headway.policy.prediction import Prediction
 from headway.units import BytesPerSecond, Instant
 

@@ -8,8 +8,8 @@ argument. Everything lives in anonymous namespaces of that process: when it ends
 caller dies, the kernel takes all of it away.
 """
 
-from experiments.lab.network import Link, why_not
+from experiments.lab.network import Bottleneck, Link, why_not
 from experiments.lab.run import Lab, LabError, ServerAt, run
 from experiments.lab.wire import Recording, Wire
 
-__all__ = ["Lab", "LabError", "Link", "Recording", "ServerAt", "Wire", "run", "why_not"]
+__all__ = ["Bottleneck", "Lab", "LabError", "Link", "Recording", "ServerAt", "Wire", "run", "why_not"]

@@ -33,6 +33,27 @@ class Link(msgspec.Struct, frozen=True):
     """How long the queue at the server's end may get."""
 
 
+class Bottleneck(msgspec.Struct, frozen=True):
+    """The link of the crawler's house, which it shares with the other users of the lab."""
+
+    rate_bytes_per_s: float
+    buffer_s: float = 0.25
+    """How long a packet may wait in front of it; one that would wait longer is lost."""
+    up_bytes_per_s: float | None = None
+    """The other direction; None: unlimited."""
+    fair: bool = False
+    """Serves the connections in turn, as fq_codel and cake do, instead of in order of arrival."""
+    congestion: str = "cubic"
+    """How the servers control congestion."""
+
+
+class DelayOrders(msgspec.Struct, frozen=True):
+    """What `experiments.lab.delay` reads from its input."""
+
+    delay_s: dict[str, float]
+    bottleneck: Bottleneck | None = None
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a server listens, and a limit on the rate of each connection where the network has none."""
 
@@ -68,9 +89,7 @@ def server_address(number: int) -> str:
     return f"10.9.{number + 1}.2"
 
 
-def build(
-    links: Sequence[Link], *, router_pid: int, servers_pid: int, link_bytes_per_s: float | None
-) -> None:
+def build(links: Sequence[Link], *, router_pid: int, servers_pid: int, bottleneck: Bottleneck | None) -> None:
     """Called in the crawler's namespace; the others are those of two processes already running."""
     crawler, router, servers = "", f"nsenter -n -t {router_pid} ", f"nsenter -n -t {servers_pid} "
     for namespace in (crawler, router, servers):
@@ -86,15 +105,26 @@ def build(
         _up(router, outer, f"10.9.{number}.1/24")
         # Answers leave by the link of the address they come from, not by whichever is first.
         _do(f"{servers}ip rule add from {address} lookup {number}")
-        _do(f"{servers}ip route add default via 10.9.{number}.1 dev {inner} table {number} congctl cubic")
+        congestion = "cubic" if bottleneck is None else bottleneck.congestion
+        way = f"default via 10.9.{number}.1 dev {inner} table {number}"
+        _do(f"{servers}ip route add {way} congctl {congestion}")
         _shape(servers, inner, link.rate_bytes_per_s, link.queue_s)
-    if link_bytes_per_s is not None:
-        _shape(router, "to_crawler", link_bytes_per_s, 1.0)
+    if bottleneck is not None and bottleneck.up_bytes_per_s is not None:
+        _shape(crawler, WIRE, bottleneck.up_bytes_per_s, bottleneck.buffer_s)
+    if bottleneck is not None and not bottleneck.fair:
+        _shape(router, "to_crawler", bottleneck.rate_bytes_per_s, bottleneck.buffer_s)
     _do(f"{router}sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
-    _do(f"{router}sysctl -qw net.ipv4.conf.delay.rp_filter=0")
-    _do(f"{router}ip link set delay up")
-    _do(f"{router}ip rule add iif to_crawler lookup 100")
+    for device in ("delay", "fair"):
+        _do(f"{router}sysctl -qw net.ipv4.conf.{device}.rp_filter=0")
+        _do(f"{router}ip link set {device} up")
+    if any(link.rtt_s for link in links):
+        # Passing through a program takes time of its own, which fast links do not have.
+        _do(f"{router}ip rule add iif to_crawler lookup 100")
     _do(f"{router}ip route add default dev delay table 100")
+    if bottleneck is not None and bottleneck.fair:
+        _do(f"{router}ip route add default dev fair table 101")
+        for number in range(1, len(links) + 1):
+            _do(f"{router}ip rule add iif to_server_{number} lookup 101")
 
 
 def _up(namespace: str, name: str, address: str) -> None:

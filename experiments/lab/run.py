@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from experiments.lab.network import WIRE, Link, Place, build, server_address, unshare_command, why_not
+from experiments.lab.network import (
+    WIRE,
+    Bottleneck,
+    DelayOrders,
+    Link,
+    Place,
+    build,
+    server_address,
+    unshare_command,
+    why_not,
+)
 from experiments.lab.wire import Wire
 
 FASTER_THAN_LOOPBACK = 1e11
@@ -39,7 +49,7 @@ class Job(msgspec.Struct, frozen=True):
     links: list[Link]
     argument: Any
     in_namespaces: bool
-    link_bytes_per_s: float | None = None
+    bottleneck: Bottleneck | None = None
 
 
 class Lab:
@@ -76,7 +86,7 @@ def run(
     links: Sequence[Link],
     argument: Any = None,
     *,
-    link_bytes_per_s: float | None = None,
+    bottleneck: Bottleneck | None = None,
     timeout_s: float = 600.0,
     loopback: bool | None = None,
 ) -> Any:
@@ -87,7 +97,7 @@ def run(
     what the servers' TCP says was acknowledged. `Lab.in_namespaces` tells which it is.
     """
     in_namespaces = why_not() is None if loopback is None else not loopback
-    job = Job(target, list(links), argument, in_namespaces, link_bytes_per_s)
+    job = Job(target, list(links), argument, in_namespaces, bottleneck)
     command = [*(unshare_command() if in_namespaces else []), sys.executable, "-m", "experiments.lab.inside"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     inside = subprocess.Popen(
@@ -107,7 +117,7 @@ def run(
             answer = _Drain(inside.stdout)
             inside.stdin.write(msgspec.json.encode(job) + b"\n")
             inside.stdin.flush()
-            # The input stays open: its end is how the lab learns that nobody waits for it any more.
+            # The input stays open: its end is how the lab learns that its client has gone.
             inside.wait(timeout_s)
         finally:
             inside.kill()
@@ -158,9 +168,10 @@ def lab_here(job: Job) -> Iterator[Lab]:
             job.links,
             router_pid=delay.pid,
             servers_pid=servers.pid,
-            link_bytes_per_s=job.link_bytes_per_s,
+            bottleneck=job.bottleneck,
         )
-        _tell(delay, {server_address(n): link.rtt_s for n, link in enumerate(job.links)}, answer=False)
+        delays = {server_address(n): link.rtt_s for n, link in enumerate(job.links)}
+        _tell(delay, DelayOrders(delays, job.bottleneck), answer=False)
         _tell(servers, [Place(server_address(number), 80) for number in range(len(job.links))])
         at = [ServerAt(server_address(number), 80, link) for number, link in enumerate(job.links)]
         yield Lab(at, folder, servers.pid)

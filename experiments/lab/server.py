@@ -1,7 +1,9 @@
-"""The lab's web servers, all in one process, and each on an address of its own.
+"""The lab's web servers, all in one process, and each on an address of its own. They echo datagrams, too, and
+take what is sent with POST.
 
-The path says what comes back: `/SIZE/anything` gives so many bytes, `/stall/SIZE` half of them and then
-silence, `/trickle/SIZE` a byte a second, `/late/SECONDS/SIZE` nothing for a while.
+The path says what comes back: `/SIZE/anything` gives so many bytes, `/web/SIZE/N` a page of about that size
+with links to three more, `/stall/SIZE` half of them and then silence, `/trickle/SIZE` a byte a second,
+`/late/SECONDS/SIZE` nothing for a while.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from experiments.lab.network import Place
@@ -35,6 +38,9 @@ class Answering:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 target = head.split(b" ", 2)[1].decode("latin-1")
+                if head.startswith(b"POST "):
+                    await take_upload(reader, head)
+                    target = "/0"
                 await answer(writer, target)
                 if b"connection: close" in head.lower():
                     break
@@ -57,11 +63,46 @@ class Answering:
         return self._arrived[connection]
 
 
+async def take_upload(reader: asyncio.StreamReader, head: bytes) -> None:
+    (length,) = (
+        int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-length:")
+    )
+    while length > 0:
+        part = await reader.read(min(65536, length))
+        if not part:
+            raise ConnectionResetError
+        length -= len(part)
+
+
+def web_page(size: int, number: int) -> bytes:
+    """Half to one and a half times the size, the same each time."""
+    links = b"".join(b'<a href="/web/%d/%d">more</a> ' % (size, 3 * number + each) for each in (1, 2, 3))
+    length = size // 2 + (number * 7919) % max(1, size)
+    text = CHUNK * (length // len(CHUNK) + 1)
+    return b"<html><title>%d</title><p>%s<p>%s</html>" % (number, links, text[:length])
+
+
+class Echo(asyncio.DatagramProtocol):
+    """A call: what is said comes back."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._transport.sendto(data, addr)
+
+
 async def answer(writer: asyncio.StreamWriter, target: str) -> None:
     parts = target.strip("/").split("/")
     if parts[0] == "late":
         await asyncio.sleep(float(parts[1]))
         parts = parts[2:]
+    if parts[0] == "web":
+        page = web_page(int(parts[1]), int(parts[2]))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page))
+        writer.write(page)
+        await writer.drain()
+        return
     manner = parts.pop(0) if parts[0] in {"stall", "trickle"} else ""
     if not parts or not parts[0].isdigit():
         body = b"User-agent: *\nDisallow:\n" if target == "/robots.txt" else b""
@@ -110,6 +151,9 @@ async def main() -> None:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
             pacing = struct.pack("Q", round(place.rate_bytes_per_s))
             listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_MAX_PACING_RATE", 47), pacing)
+        if place.port:
+            here = (place.address, place.port)
+            await loop.create_datagram_endpoint(Echo, local_addr=here)
         servers.append(await asyncio.start_server(answering.serve, sock=listening))
     ports = [server.sockets[0].getsockname()[1] for server in servers]
     print(msgspec.json.encode(ports).decode(), flush=True)

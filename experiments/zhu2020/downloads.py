@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from headway.policy.estimate import fit_xi
+from headway.planning.estimate import fit_xi
 
 from .verdicts import Claim
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from tests.support.clock import LoopClock
 
-from headway.fetch.http import HttpFetcher
-from headway.model.outcome import Kind
-from headway.model.page import Site
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions
+from headway.model.page import Kind, Site
 from headway.ports import Request
-from headway.testing.clock import LoopClock
 from headway.units import BytesPerSecond
 
 from .downloads import Download
@@ -61,7 +61,7 @@ async def _measure_site(character: Character, port: int, trials: Sequence[tuple[
 async def _download(character: Character, port: int, data_bytes: int, rate_bytes_per_s: int) -> Download:
     """A new fetcher for each: what one download has taught it must not help the next."""
     site = Site(f"http://127.0.0.1:{port}")
-    fetcher = HttpFetcher(LoopClock(), "headway-experiment/1", allow_private=True)
+    fetcher = HttpFetcher(LoopClock(), ClientOptions(user_agent="headway-experiment/1", allow_private=True))
     fetcher.set_capacity(BytesPerSecond(rate_bytes_per_s))
     try:
         started_at = time.monotonic()

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from headway.policy.allocation.policies import run_policy
-from headway.policy.allocation.problem import Objective, Problem
+from headway.planning.policies import run_policy
+from headway.planning.problem import Objective, Problem
 
 from .sites import DRAWS, fifty_sites, six_sites
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from headway.policy.allocation.problem import Problem
+from headway.planning.problem import Problem
 
 RATIOS = np.array([1, 1.3, 1.6, 1.9, 2.2, 2.5])
 NAMES = ("wiki", "pearvideo", "huanqiu", "sinanews", "huitu", "chinanews")

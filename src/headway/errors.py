@@ -1,31 +1,74 @@
-"""The few exceptions that headway lets its caller see.
+"""The exceptions that headway raises to its caller.
 
-A page that fails is an `Outcome`, never an exception. What is raised here stops a command, so every
-message says what was wrong, where, and what to do; the exit code travels with the class.
+A page that fails is an `Outcome`, never an exception. These exceptions stop a command, so every message
+says what is wrong, where, and what to do. Each class has the exit code of the command.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
 
 class HeadwayError(Exception):
-    """Something the user has to know of and can act on."""
+    """An error that the user can act on."""
 
     exit_code = 1
 
 
 class UnitError(HeadwayError, ValueError):
-    """A quantity that cannot be read, or lacks its unit."""
+    """A quantity that cannot be parsed, or has no unit."""
 
     exit_code = 4
 
 
 class JobError(HeadwayError):
-    """A job file, or the options that stand for one, that cannot be carried out."""
+    """A job file, or the options that replace one, that is not valid."""
 
     exit_code = 4
 
 
+class SiteListError(JobError):
+    """Wrong lines in a list of sites."""
+
+    def __init__(self, title: str, lines: Sequence[str]) -> None:
+        super().__init__("\n".join([title, *lines]))
+        self.title = title
+        self.lines = lines
+
+
 class StoreError(HeadwayError):
-    """The run folder or database cannot be read or written (disk full, no permission, other version)."""
+    """The run folder or database cannot be read or written (disk full, no permission, wrong version)."""
 
     exit_code = 5
+
+
+class OutOfMemoryError(HeadwayError):
+    """The system gave no more memory."""
+
+    exit_code = 5
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the system gave no more memory (see ulimit -v); set a lower 'memory' or 'max_connections' under"
+            " [crawl], or free some, then run the same command again: the crawl resumes where it stopped"
+        )
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this headway, from the checkout it runs in or was installed from."""
+    sources = Path(__file__).parents[2]
+    if not (sources / "pyproject.toml").is_file():
+        try:
+            origin = metadata.distribution("headway").read_text("direct_url.json")
+        except metadata.PackageNotFoundError:
+            origin = None
+        url = urlsplit(json.loads(origin or "{}").get("url", ""))
+        sources = Path(unquote(url.path)) if url.scheme == "file" else sources
+    # The name alone works only where headway came from an index.
+    target = str(sources) if (sources / "pyproject.toml").is_file() else "headway"
+    return f"pip install {shlex.quote(f'{target}[{extra}]')}"

@@ -1,18 +1,18 @@
-"""The outside world, as the drivers see it. One implementation of each lives in `fetch` and `store`;
-others may be a user's own. `headway.testing` has fakes and the checks that every implementation passes."""
+"""The outside world as the engine's drivers see it: clock, fetcher, archive, store.
+
+Headway's implementations are in `http`, `archive` and `store`; users may add their own. `tests/support` has
+fakes, and the checks that every implementation must pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
-from headway.model.command import Saving
-from headway.model.copy import Copy
-from headway.model.outcome import Capture, Kind
-from headway.model.page import Page, Site
-from headway.model.snapshot import Snapshot, WaitingRecord
+from headway.model.command import Copy, Saving, Snapshot, WaitingRecord
+from headway.model.page import Capture, Kind, Page, Site, Timing
 from headway.units import BytesPerSecond, Instant, Seconds
 
 
@@ -21,22 +21,26 @@ class Clock(Protocol):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One GET. `site` names the connection and the share of the link that it counts against."""
+    """One GET. `site` selects the connection, and the share of the link that the answer counts against."""
 
     url: str
     site: Site
     headers: tuple[tuple[str, str], ...] = ()
-    """Beyond those that the fetcher sends by itself (Host, User-Agent, Accept-Encoding, ...)."""
+    """In addition to those that the fetcher always sends (Host, User-Agent, Accept-Encoding, ...)."""
     close_after: bool = False
     accept_types: frozenset[str] | None = None
-    """Media types to read the body of; with any other the answer ends after its head. None: all."""
+    """Media types whose body is read; for any other the fetcher stops after the head. None: all."""
     max_body_bytes: int | None = None
-    """A tighter limit than the fetcher's own (robots.txt: 500 KiB); the body is cut there, not refused."""
+    """A lower limit than the fetcher's own (robots.txt: 500 KiB). The body is truncated there, not
+    rejected."""
 
 
-class Response(msgspec.Struct, frozen=True):
-    """How a request ended. Never an exception: `kind` is FETCHED for any whole HTTP answer, whatever its
-    status, and otherwise says what went wrong; what had been received until then is kept."""
+class Response(msgspec.Struct, frozen=True, weakref=True):
+    """The result of a request; a failure is a value too, not an exception.
+
+    `kind` is FETCHED for every complete HTTP answer, whatever its status, and otherwise names the failure.
+    What was received before a failure is kept.
+    """
 
     kind: Kind
     url: str
@@ -44,27 +48,29 @@ class Response(msgspec.Struct, frozen=True):
     duration_s: Seconds
     status: int = 0
     headers: tuple[tuple[str, str], ...] = ()
-    """Names in lower case, values as latin-1 text, in order, repeated ones kept."""
+    """Names in lower case, values decoded as latin-1; in the order received, with duplicates."""
     request_head: bytes = b""
     head: bytes = b""
-    """Status line and headers exactly as received, with the empty line that ends them."""
+    """Status line and headers exactly as received, with the empty line at the end."""
     payload: bytes = b""
-    """The entity: transfer coding removed, content coding still on. What the archive keeps."""
+    """The body without its transfer coding, but with its content coding. The archive stores this."""
     body: bytes = b""
-    """The content: content coding removed as well. What the parser reads."""
+    """The body without transfer and content coding. The parser reads this."""
     truncated: bool = False
-    """Cut by a limit or a lost connection: `payload` is what there is."""
+    """The body was cut by a limit or a lost connection, so `payload` is incomplete."""
     wire_bytes: int = 0
     waited_s: Seconds = Seconds(0.0)
-    """How long the request had to wait for its turn on the link before it was issued."""
+    """How long the request waited for its turn on the link before it was sent."""
     held_s: Seconds = Seconds(0.0)
-    """Of the duration, how long the answer was held back for the sake of our own bound."""
+    """The part of the duration for which our own bandwidth bound held back the answer."""
     peer: str = ""
     keep_alive: bool = False
     detail: str = ""
+    timing: Timing | None = None
+    """None if nothing was received, or the fetcher does not measure it."""
 
     def header(self, name: str, default: str = "") -> str:
-        """The first value of a header, by its lower-case name."""
+        """The first value of a header. `name` is in lower case."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -72,7 +78,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Fetcher(Protocol):
-    """At most one request to a site at a time is the caller's promise; the connection is kept in between."""
+    """The caller sends at most one request to a site at a time; the connection stays open between them."""
 
     async def fetch(self, request: Request) -> Response: ...
 
@@ -81,7 +87,7 @@ class Fetcher(Protocol):
     def set_rates(self, rates_bytes_per_s: Mapping[Site, BytesPerSecond]) -> None: ...
 
     def bytes_received(self) -> int:
-        """All that has crossed the link towards us so far, for the measured rate."""
+        """Total bytes received on the link so far, from which the rate is measured."""
         ...
 
     async def aclose(self) -> None: ...
@@ -89,62 +95,77 @@ class Fetcher(Protocol):
 
 @runtime_checkable
 class PromptFetcher(Protocol):
-    """A fetcher that can also do without a task for each request."""
+    """A fetcher that can also fetch without an asyncio task for each request."""
 
     def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
-        """Begin a fetch for which nothing has to be waited first; `then` is told what came of it, once, from
-        the loop. False: nothing was begun, and `fetch` is to be asked."""
+        """Start a fetch that can be sent immediately. The event loop calls `then` once, with the response.
+        False: the request would have to wait; nothing was started, and the caller must use `fetch`."""
+        ...
+
+
+@runtime_checkable
+class YieldingFetcher(Protocol):
+    """A fetcher whose connections give way to sites that wait for one."""
+
+    def set_contention(self, most_stalled: int | None) -> None:
+        """From now on end those connections beyond this number that make no progress. None: none."""
         ...
 
 
 class Original(msgspec.Struct, frozen=True):
-    """The capture that an identical one refers to instead of being kept twice."""
+    """The first capture of a content. Later identical captures refer to it, so that it is stored once."""
 
     url: str
     captured_at: Instant
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Of the pages of each site that wait: so many of the first that are due by an instant, and all that are
-    not due by then."""
+    """Which waiting pages of each site to load: the first `each` of those due by `due_by`, and all that are
+    due later."""
 
     each: int
     due_by: Instant
 
 
 class Archive(Protocol):
-    """Where captures are kept. Nothing counts as kept before `flush`, and `Store.commit` after that."""
+    """Where captures are stored. A capture is durable only after `flush` and then `Store.commit`."""
 
     def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture: ...
 
     def flush(self) -> Mapping[str, int]:
-        """Hand everything to the system; returns each open file's name and length for the store to commit."""
+        """Write everything to the files. Returns the name and length of each open file, for the store to
+        commit."""
         ...
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """The crawl's memory. Domain verbs; `commit` is one transaction."""
+    """The persistent state of a crawl. `commit` is one transaction."""
 
     def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
-        """In which order the pages of a site wait: lower ranks first, equal ones as they were found. Without
-        it, all as they were found. Said before `load` or `create`; another name than before ranks anew."""
+        """Set the order in which the pages of a site wait: lower ranks first, equal ranks in the order found.
+
+        By default pages wait in the order found. Call it before `load` or `create`. If `name` differs from
+        the stored one, all waiting pages are ranked again.
+        """
         ...
 
     def load(self, most_waiting: int | None = None) -> Snapshot | None:
-        """What there was, or None for a new crawl; a store of another version raises StoreError. With
-        `most_waiting`, of each site only the first pages that wait are given, some so many in all."""
+        """The stored crawl, or None for a new one. StoreError if the store has another version.
+
+        With `most_waiting`, only the first waiting pages of each site are loaded, about that many in all.
+        """
         ...
 
     def first_waiting(self, site: Site, most: int) -> Sequence[WaitingRecord]:
-        """The first pages of a site that wait, as of the last commit."""
+        """The first `most` waiting pages of a site, as of the last commit."""
         ...
 
     def create(self, started_at: Instant, job: Mapping[str, object]) -> None: ...
 
     def commit(self, batch: Sequence[Saving], file_lengths: Mapping[str, int]) -> None:
-        """All of it or nothing; StoreError (disk full, lost) leaves what was committed before intact."""
+        """Commit everything or nothing. StoreError (disk full, file lost) leaves earlier commits intact."""
         ...
 
     def find_digest(self, digest: str) -> Original | None:
@@ -152,11 +173,36 @@ class Store(Protocol):
         ...
 
     def find_copy(self, page: Page) -> Copy | None:
-        """What earlier visits have left of a page, as of the last commit; None of one never seen."""
+        """The state and headers of a page's last visit, as of the last commit; None if it was never seen."""
         ...
 
     def committed_lengths(self) -> Mapping[str, int]:
-        """How long each file that `commit` was told of was then: what lies beyond is cut on reopening."""
+        """The length of each file at the last commit. Bytes beyond it are cut when the run is reopened."""
         ...
 
     def close(self) -> None: ...
+
+
+class CaptureNote(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the index needs of a capture in addition to its position in the archive."""
+
+    captured_at: Instant
+    payload_digest: str
+    record_type: str
+    """response, revisit or resource."""
+
+
+Notes = Mapping[tuple[str, int], CaptureNote]
+"""The key is file name and offset."""
+
+
+class PackedLinks(tuple[Page, ...]):  # noqa: SLOT001  slots of a tuple hold nothing
+    """Links that are only stored, already packed by `rows.links_blob`. As a sequence of pages it is empty."""
+
+    blob: bytes
+
+    @classmethod
+    def of(cls, blob: bytes) -> Self:
+        links = cls()
+        links.blob = blob
+        return links

@@ -1,12 +1,13 @@
-"""Quantities and how people write them.
+"""Quantities, and how they are parsed and formatted.
 
 Inside headway every quantity is a plain number in a base unit: seconds, bytes, bytes per second. Only
-the edges (job file, command line, tables) speak "5 Mbit/s" or "2 h". K, M, G are decimal, Ki, Mi, Gi
-binary, and "bit" must be spelled: `Mb` has meant both megabit and megabyte for too long.
+the edges (job file, command line, tables) use text such as "5 Mbit/s" or "2 h". K, M, G are decimal, Ki,
+Mi, Gi binary, and "bit" must be spelled out, because `Mb` can mean megabit or megabyte.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from typing import NewType
@@ -30,7 +31,7 @@ _SIZE_UNITS = {
     for prefix, factor in _PREFIXES.items()
     for name, octets in {"B": 1.0, "byte": 1.0, "bytes": 1.0, "bit": 0.125, "bits": 0.125}.items()
 }
-# People write a lower-case k for kilo; no other lower-case prefix is unambiguous.
+# A lower-case k is common for kilo. No other lower-case prefix is unambiguous.
 _SIZE_UNITS |= {"k" + unit[1:]: size for unit, size in _SIZE_UNITS.items() if unit.startswith("K")}
 _DURATION_UNITS = {
     name: seconds
@@ -47,12 +48,12 @@ _DURATION_UNITS = {
 
 
 def parse_size(text: str) -> Bytes:
-    """Read "200 KB", "1 GiB" or "8 Mbit" as bytes."""
+    """Parse a size such as "200 KB", "1 GiB" or "8 Mbit" to bytes."""
     return Bytes(round(_parse(text, _SIZE_UNITS, "a size", "200 KB", "1 GiB")))
 
 
 def parse_rate(text: str) -> BytesPerSecond:
-    """Read "5 Mbit/s" or "200 KB/s" as bytes per second."""
+    """Parse a rate such as "5 Mbit/s" or "200 KB/s" to bytes per second."""
     body, slash, per = text.strip().partition("/")
     if not slash or per.strip() not in {"s", "sec", "second"}:
         raise UnitError(_explain(text, "a rate", "5 Mbit/s", "200 KB/s"))
@@ -60,7 +61,7 @@ def parse_rate(text: str) -> BytesPerSecond:
 
 
 def parse_duration(text: str) -> Seconds:
-    """Read "2 h", "90 s", "1 h 30 min" as seconds."""
+    """Parse a duration such as "2 h", "90 s" or "1 h 30 min" to seconds."""
     parts = re.findall(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[A-Za-z]+", text)
     if len(parts) > 1 and "".join(parts).replace(" ", "") == text.replace(" ", ""):
         return Seconds(sum(parse_duration(part) for part in parts))
@@ -104,7 +105,7 @@ def _parse(text: str, units: dict[str, float], what: str, *examples: str, whole:
 def _explain(text: str, what: str, *examples: str) -> str:
     hint = ""
     if re.search(r"\d\s*[KMGkmg]?b(ps|/s)?\b", text):
-        hint = "; write 'bit' for bits and 'B' for bytes, since 'b' is read both ways"
+        hint = "; write 'bit' for bits and 'B' for bytes, because 'b' can mean either"
     elif re.fullmatch(r"\s*-.*", text):
         hint = "; it must not be negative"
     elif re.fullmatch(r"\s*[\d.]+\s*", text):
@@ -118,3 +119,8 @@ def _format(value: float, unit: str) -> str:
             return f"{value:.0f} {unit}" if not prefix else f"{value:.3g} {prefix}{unit}"
         value /= 1000
     return f"{value:.3g} T{unit}"
+
+
+def utc_text(at: Instant) -> str:
+    """An instant for people and programs alike: 2030-01-31T07:30:00Z."""
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,19 +6,18 @@ import asyncio
 
 import pytest
 import uvloop
+from tests.support.check_fetcher import FETCHER_CHECKS
+from tests.support.clock import ManualClock
 
-from headway.fetch.http import HttpFetcher
-from headway.fetch.settings import Timeouts
-from headway.testing.check_fetcher import FETCHER_CHECKS
-from headway.testing.clock import ManualClock
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts
 
 TIMEOUTS = Timeouts(connect_s=2.0, first_byte_s=0.1, idle_s=0.1, total_s=5.0)
 
 
 def make(capacity: float = float("inf")) -> HttpFetcher:
-    return HttpFetcher(
-        ManualClock(), "check/1", timeouts=TIMEOUTS, allow_private=True, capacity_bytes_per_s=capacity
-    )
+    options = ClientOptions(user_agent="check/1", timeouts=TIMEOUTS, allow_private=True)
+    return HttpFetcher(ManualClock(), options, capacity_bytes_per_s=capacity)
 
 
 @pytest.mark.parametrize("capacity", [float("inf"), 2e7], ids=["unbounded", "bounded"])

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.check_recrawl import RECRAWL_CHECKS, OpenStore
+from tests.support.memory_store import MemoryStore
 
-from headway.store.memory import MemoryStore
 from headway.store.sqlite import SqliteStore
-from headway.testing.check_recrawl import RECRAWL_CHECKS, OpenStore
 
 Check = Callable[[OpenStore], None]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.check_store import STORE_CHECKS
+from tests.support.memory_store import MemoryStore
 
-from headway.store.memory import MemoryStore
 from headway.store.postgres.store import PostgresStore
 from headway.store.sqlite import SqliteStore
-from headway.testing.check_store import STORE_CHECKS
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS)

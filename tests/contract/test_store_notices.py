@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.memory_store import MemoryStore
 
-from headway.model.command import SaveNotice, SaveSite
+from headway.model.command import SaveLeftOut, SaveNotice, SaveSite
 from headway.model.page import Site
 from headway.ports import Store
-from headway.store.memory import MemoryStore
+from headway.store.postgres.reader import PostgresReader
 from headway.store.postgres.store import PostgresStore
+from headway.store.reader import RunReader
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant
 
@@ -58,3 +60,19 @@ def test_what_rules_took_of_the_link_counts_after_a_restart(open_store: Callable
     again.close()
     assert snapshot is not None
     assert [(record.site, record.wire_bytes) for record in snapshot.sites] == [(TRAP.site, 1000)]
+
+
+def test_links_left_out_are_counted_by_their_reason(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for store in (
+        SqliteStore(tmp_path / "crawl.sqlite"),
+        PostgresStore(request.getfixturevalue("postgres_store")),
+    ):
+        store.create(BEGAN_AT, {})
+        store.commit([SaveLeftOut(TRAP.site, "too many", 3), SaveLeftOut(TRAP.site, "too many", 4)], {})
+        store.commit([SaveLeftOut(TRAP.site, "too many", 1), SaveLeftOut(MIRROR.site, "other", 9)], {})
+        store.close()
+    readers = RunReader(tmp_path), PostgresReader(request.getfixturevalue("postgres_store"))
+    for reader in readers:
+        with reader:
+            counts = {each.reason: each.count for each in reader.outcomes()}
+        assert counts == {"other": 9, "too many": 8}

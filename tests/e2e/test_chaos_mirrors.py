@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.chaos.line import Line, html, not_found, whole
 
-from headway.app.crawling import CrawlRun
-from headway.app.summary import summarise
+from headway.runtime.crawling import CrawlRun
 from headway.store.reader import RunReader
-from headway.testing.chaos.line import Line, html, not_found, whole
+from headway.view.summary import summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -83,7 +83,7 @@ async def test_a_mirror_is_skipped_where_the_job_says_so(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("options", [{"mirrors": "ignore"}, {"near_duplicates": False}])
-async def test_nothing_is_noticed_where_nobody_looks(tmp_path: Path, options: dict[str, object]) -> None:
+async def test_nothing_is_noticed_with_detection_off(tmp_path: Path, options: dict[str, object]) -> None:
     run, origins = await crawled(tmp_path, **options)
     assert summarise(run).noticed.notices == ()
     assert pages_of(run) == dict.fromkeys(origins, PAGES)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.chaos.process import ChaosProcess
+from tests.support.chaos.roster import ROSTER
+from tests.support.chaos.silence import SITES as SILENT_SITES
 
-from headway.testing.chaos import ROSTER, ChaosProcess
-from headway.testing.chaos.silence import SITES as SILENT_SITES
-from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
+from headway.demoweb import QUICK, Served, ServedProcess, design_web
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -28,7 +29,7 @@ def good() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("bandwidth", [None, "10 MB/s"])
-def test_servers_that_keep_us_waiting_keep_nobody_else_waiting(good: Served, bandwidth: str | None) -> None:
+def test_slow_servers_do_not_delay_other_sites(good: Served, bandwidth: str | None) -> None:
     options = {} if bandwidth is None else {"bandwidth": bandwidth}
     with ChaosProcess([site.name for site in SILENT_SITES]) as chaos:
         turns = measure(good.urls, chaos, TURNS, timeouts=SHORT, **options)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.chaos.line import Line, html, not_found, whole
 
-from headway.app.crawling import CrawlRun
-from headway.fetch import resolve
-from headway.fetch.resolve import Address, ResolveError
+from headway.http import resolve
+from headway.http.resolve import Address, ResolveError
+from headway.runtime.crawling import CrawlRun
 from headway.store.reader import RunReader
-from headway.testing.chaos.line import Line, html, not_found, whole
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.chaos.process import ChaosProcess
+from tests.support.chaos.roster import ROSTER
 from warcio.archiveiterator import ArchiveIterator
 
 from headway.store.reader import RunReader
-from headway.testing.chaos import ROSTER, ChaosProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -55,7 +56,7 @@ def test_each_page_ends_as_its_kind_of_trouble_should(
 
 
 @pytest.mark.parametrize("name", [site.name for site in ROSTER.values() if site.because is not None])
-def test_what_kept_us_from_the_rules_is_told(name: str, settled: dict[str, dict[str, Settled]]) -> None:
+def test_the_reason_for_missing_rules_is_reported(name: str, settled: dict[str, dict[str, Settled]]) -> None:
     because = ROSTER[name].because
     assert {page.detail.partition(":")[0] for page in settled[name].values()} == {because}
 

@@ -20,8 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
-
-from headway.testing.runs import make_run
+from tests.support.runs import make_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
@@ -265,12 +264,12 @@ def test_without_the_token_nothing_can_be_changed_and_the_page_says_how(
     playwright_api.expect(page.locator("#bandwidth")).to_be_enabled()
 
 
-def test_a_wrong_token_is_told_of_when_it_is_used(tab: Callable[..., Tab], address: str) -> None:
+def test_a_wrong_token_is_reported_when_it_is_used(tab: Callable[..., Tab], address: str) -> None:
     page = tab(address.partition("#")[0] + "#token=wrong").page
     page.locator("#bandwidth:enabled").click()
     page.get_by_label("At most", exact=True).fill("1 Mbit/s")
     page.keyboard.press("Enter")
-    playwright_api.expect(page.locator("#token-dialog .trouble")).to_contain_text("not the right one")
+    playwright_api.expect(page.locator("#token-dialog .trouble")).to_contain_text("token is wrong")
 
 
 def test_off_loopback_the_page_shows_nothing_until_it_has_the_token(
@@ -289,7 +288,7 @@ def test_off_loopback_the_page_shows_nothing_until_it_has_the_token(
 # -- the report ---------------------------------------------------------------------------------------------
 
 
-def test_the_report_asks_nobody_for_anything(tab: Callable[..., Tab], report: Path) -> None:
+def test_the_report_loads_nothing(tab: Callable[..., Tab], report: Path) -> None:
     opened = tab(report.as_uri())
     assert opened.requests == [report.as_uri()]
     assert opened.problems == []
@@ -381,7 +380,7 @@ def test_the_dashboard_shows_attacks_as_text(tab: Callable[..., Tab], attacked: 
         playwright_api.expect(page.locator("#site-outcomes li").first).to_be_visible()
         page.keyboard.press("Escape")
         page.locator("#add").click()
-        page.get_by_label("Address to begin with").fill(f"javascript:{ATTACK}")
+        page.get_by_label("Start URL").fill(f"javascript:{ATTACK}")
         page.keyboard.press("Enter")
         playwright_api.expect(page.locator("#add-dialog .trouble")).to_contain_text("is not an http")
         assert opened.page.evaluate("window.taken") is None
@@ -503,7 +502,7 @@ def _steer(opened: Tab, folder: Path, second: str, third: str) -> None:
     expect(page.locator("#sites")).to_contain_text(re.compile(r"due in (2 h|1 h 59 min)"))
 
     page.locator("#add").click()
-    page.get_by_label("Address to begin with").fill(third)
+    page.get_by_label("Start URL").fill(third)
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("button", name=third.partition("//")[2].rstrip("/"))).to_be_visible()
     until(lambda: any(third.rstrip("/") == line.get("site") for line in decisions(folder)
@@ -511,7 +510,7 @@ def _steer(opened: Tab, folder: Path, second: str, third: str) -> None:
 
     page.get_by_role("button", name=second.partition("//")[2]).click()
     page.locator("#site-stop:enabled").click()
-    page.get_by_role("button", name="Stop it for good?").click()
+    page.get_by_role("button", name="Stop it permanently?").click()
     expect(page.locator("#sites .pill.stopped")).to_have_count(1)
     expect(page.locator("#log")).to_contain_text("stop this site")
     assert opened.page.evaluate("window.taken") is None

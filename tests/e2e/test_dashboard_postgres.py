@@ -10,16 +10,15 @@ import pytest
 pytest.importorskip("uvicorn", reason="the dashboard needs the extra 'serve'")
 pytest.importorskip("psycopg", reason="PostgreSQL needs the extra 'postgres'")
 
+from tests.support.postgres import TemporaryPostgres, find_postgres
+
 from headway.dashboard.answers import Pause
-from headway.dashboard.watching import Watching
-from headway.dashboard.wishes import RefusedError, grant
+from headway.dashboard.application import RefusedError, accept_order
+from headway.dashboard.watching import WatchedRun
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
-from headway.store.course import Gauges, SiteCourse
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.store.postgres.store import PostgresStore
-from headway.testing.postgres import TemporaryPostgres, find_postgres
+from headway.store.rows import Gauges, SiteSample
 from headway.units import BytesPerSecond, Instant, Seconds
 
 pytestmark = pytest.mark.skipif(find_postgres() is None, reason="PostgreSQL is not installed")
@@ -41,7 +40,7 @@ def begin(address: str, now: float) -> None:
         failed = Outcome(Kind.RESET, detail="gone", duration_s=Seconds(0.1))
         store.commit([SaveTasks((Task(A, deadline_at=Instant(now + 60)),)), SaveFound(pages)], {})
         store.record_sample(Instant(now - 1), 0, BytesPerSecond(5000.0), Gauges(4000.0, 1, 5))
-        course = [SiteCourse(A, now, 1000, 3, 3000.0, 2000.0, now + 5, now + 9)]
+        course = [SiteSample(A, now, 1000, 3, 3000.0, 2000.0, now + 5, now + 9)]
         store.record_sample(Instant(now), 1000, BytesPerSecond(5000.0), Gauges(4000.0, 1, 3, 1, 1), course)
         store.commit(
             [
@@ -65,19 +64,19 @@ def begin(address: str, now: float) -> None:
 def test_a_crawl_of_several_collectors_is_seen_and_not_steered(address: str) -> None:
     now = time.time()
     begin(address, now)
-    watching = Watching(address, clock=lambda: now)
+    watched = WatchedRun(address, clock=lambda: now)
     try:
-        picture = watching.picture()
+        picture = watched.picture()
         assert (picture.run.name, picture.run.state, picture.run.takes_orders) == ("news", "running", False)
         assert [each.name for each in picture.run.collectors] == ["east", "west"]
         assert (picture.run.done, picture.run.failed, picture.run.waiting) == (1, 1, 3)
         assert [point.rate_bytes_per_s for point in picture.link] == [pytest.approx(1000.0)]
         (line,) = picture.sites
         assert (line.site, line.outlook, line.forecast_to_at) == (A, "on-time", pytest.approx(now + 9))
-        assert [page.kind for page in watching.failures(5)] == ["reset"]
-        assert watching.detail(line.number) is not None
-        assert watching.log.newest(5) == []
-        with pytest.raises(RefusedError, match="takes no orders"):
-            grant(address, watching, Pause())
+        assert [page.kind for page in watched.failures(5)] == ["reset"]
+        assert watched.detail(line.number) is not None
+        assert watched.log.newest(5) == []
+        with pytest.raises(RefusedError, match="cannot be controlled"):
+            accept_order(address, watched, Pause())
     finally:
-        watching.close()
+        watched.close()

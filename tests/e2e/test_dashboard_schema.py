@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
-
-from headway.testing.runs import make_run
+from tests.support.runs import make_run
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 positive_data_acceptance = pytest.importorskip("schemathesis.specs.openapi.checks").positive_data_acceptance
@@ -34,7 +33,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(20)
 
 
-endpoints = pytest.importorskip("headway.dashboard.endpoints")
+endpoints = pytest.importorskip("headway.dashboard.openapi")
 OPERATIONS = [(each.path, each.method.upper()) for each in endpoints.ENDPOINTS] + [("/metrics", "GET")]
 
 

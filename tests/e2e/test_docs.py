@@ -21,7 +21,7 @@ import click
 import pytest
 
 from headway.cli.frame import headway as headway_command
-from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
+from headway.demoweb import QUICK, Served, ServedProcess, design_web
 
 from docpages import (
     DONE,
@@ -213,6 +213,23 @@ def test_a_crawl_is_brought_up_to_date_as_the_page_says(served: Served, tmp_path
                 crawl.interrupted(INTERRUPTED)  # it does not end by itself
 
 
+def test_a_list_of_sites_is_crawled_and_its_wrong_lines_are_named(served: Served, tmp_path: Path) -> None:
+    with followed("docs/how-to/many-sites.md") as page:
+        (tmp_path / "sites.csv").write_text(localised(page.take("text"), served))
+        run(f"{page.take('sh').strip()} {HURRY_OPTIONS} --max-pages 3 -q", tmp_path)
+        job = changed(page.take("toml"), {"[crawl]\n": f"[crawl]\n{HURRY}max_pages = 3\n"})
+        (tmp_path / "many.toml").write_text(job)
+        run("headway plan many.toml && headway crawl many.toml -q -o again", tmp_path)
+        assert visits(tmp_path / "run") == visits(tmp_path / "again") > 3
+        first = "https://www.example.org/"
+        lines = ["url,weight", f"{first},2", *(f"https://site{number}.example/," for number in range(88))]
+        lines[11], lines[89:] = "ftp://example.org/,", [f"{first},", "https://last.example/,high"]
+        (tmp_path / "sites.csv").write_text("\n".join(lines))
+        with started("headway crawl --sites sites.csv -o none", tmp_path) as crawl:
+            assert page.take("text").strip() in crawl.ends(4)
+    assert not (tmp_path / "none").exists()
+
+
 def visits(folder: Path) -> int:
     log = folder / "crawl.log"
     return len(log.read_text().splitlines()) if log.exists() else 0
@@ -222,7 +239,11 @@ def test_what_the_timers_start_is_a_crawl(served: Served, tmp_path: Path) -> Non
     (nightly,) = (each for each in blocks_of(ROOT / "docs/tutorial.md") if each.title == "nightly.toml")
     job = changed(localised(nightly.text, served), {"[crawl]\n": f"[crawl]\n{HURRY}max_pages = 5\n"})
     with followed("docs/how-to/every-night.md") as page:
+        windows = localised(page.take("toml"), served)
         service, timer, crontab = page.take("ini"), page.take("ini"), page.take("text")
+    (tmp_path / "windows.toml").write_text(windows)
+    assert "5 Mbit" in windows
+    assert "headway: " not in run("headway plan windows.toml || [ $? = 3 ]", tmp_path)
     (by_systemd,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", service, re.MULTILINE)
     (by_cron,) = re.findall(r"^0 22 \* \* \*  (.*)$", crontab, re.MULTILINE)
     commands = {
@@ -291,17 +312,17 @@ def test_the_web_site_is_built_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {path.parent.name: path.read_text() for path in (tmp_path / "site").rglob("index.html")}
-    assert "From nothing to a daily crawl" in pages["tutorial"]
+    assert "A nightly crawl in ten minutes" in pages["tutorial"]
     assert "--bandwidth" in pages["commands"]
     assert "<pre><code>headway crawl https://www.example.org/" in pages["commands"]
     assert [name for name, text in pages.items() if "Sentinel" in text or "<td>``" in text] == []
 
 
 def test_pip_finds_everything_installed_that_the_pages_install() -> None:
-    named = {extra for page in PAGES for extra in re.findall(r"'(headway\[\w+\])'", page.read_text())}
-    assert named
+    extras = {extra for page in PAGES for extra in re.findall(r"'\.(\[\w+\])'", page.read_text())}
+    assert extras
     done = subprocess.run(
-        ["pip", "install", "--no-index", "--dry-run", *sorted(named)],
+        ["pip", "install", "--no-index", "--dry-run", *(f"headway{extra}" for extra in sorted(extras))],
         env=environment(),
         capture_output=True,
         text=True,

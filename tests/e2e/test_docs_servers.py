@@ -15,10 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import TemporaryPostgres, find_postgres
-from headway.testing.squid import SquidProcess, find_squid, free_port, helper_command
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import TemporaryPostgres, find_postgres
+from tests.support.squid import SquidProcess, find_squid, free_port, helper_command
 
 from docpages import DONE, INTERRUPTED, changed, commands, followed, run, started
 
@@ -245,7 +244,7 @@ def test_a_crawl_is_seen_as_the_page_says(tmp_path: Path) -> None:
         assert (tmp_path / "pages.parquet").stat().st_size
         with started(changed(serve, {"serve run": "serve run --port 0"}), tmp_path) as serving:
             port, token = serving.says(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)").groups()
-            ours = {"the token, where it is not on loopback": token, "8077": port}
+            ours = {"the token, unless on loopback": token, "8077": port}
             (scrape,) = yaml.safe_load(changed(scraping, ours))["scrape_configs"]
             metrics = "".join(as_prometheus_asks(scrape))
             serving.interrupted(DONE)

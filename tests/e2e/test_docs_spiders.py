@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.squid import free_port
 
-from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
-from headway.testing.squid import free_port
+from headway.demoweb import QUICK, Served, ServedProcess, design_web
 
 from docpages import ROOT, changed, followed, run
 
@@ -58,8 +58,7 @@ def test_spiders_get_a_bound_and_deadlines_as_the_page_says(served: Served, tmp_
         assert lines_of(tmp_path / "titles.jsonl")
         assert "'headway/bound_bytes_per_s': 250000" in (tmp_path / "spider.log").read_text()
 
-        (tmp_path / "shop").mkdir()
-        (tmp_path / "shop" / "spiders.py").write_text(BOOKS.format(url=museum))
+        (tmp_path / "museum" / "spiders" / "books.py").write_text(BOOKS.format(url=museum))
         ours = {
             "[crawl]\n": "[crawl]\nallow_private = true\n",
             "https://shop.example.org/": museum,

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import find_postgres
 
-from headway.app.summary import summarise
-from headway.store.postgres.address import Address
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import find_postgres
+from headway.store.postgres.connection import Address
+from headway.view.summary import summarise
 
 HEADWAY = Path(sys.executable).with_name("headway")
 

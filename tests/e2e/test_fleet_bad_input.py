@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 import pytest
 
 from headway.cli.frame import main
-from headway.store.postgres.address import Address
+from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
 
 SITE = "http://127.0.0.1:1/"
@@ -41,7 +41,7 @@ def test_what_is_no_address_is_refused(tmp_path):
 def test_a_name_that_cannot_be_one_is_refused(tmp_path):
     code, said = refused("collect", "--store", "postgresql://127.0.0.1/x#DROP TABLE", "-o", tmp_path / "c")
     assert code == 5
-    assert "small letters" in said
+    assert "lower-case letters" in said
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path):
@@ -53,11 +53,11 @@ def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path):
     assert "secret" not in said
 
 
-def test_a_database_that_is_not_there_is_said_to_be(postgres_server, tmp_path):
+def test_a_missing_database_is_reported(postgres_server, tmp_path):
     address = postgres_server.url.rpartition("/")[0] + "/nowhere#news"
     code, said = refused("collect", "--store", address, "-o", tmp_path / "c")
     assert code == 5
-    assert "no such database" in said
+    assert "the database does not exist" in said
 
 
 def test_a_role_that_is_not_there_is_a_refused_login(postgres_server, tmp_path):
@@ -95,7 +95,7 @@ def test_tables_of_another_version_are_left_alone(crawl, tmp_path):
         code, said = refused(*command, "-o", tmp_path / "c")
         assert code == 5
         assert "version 999" in said
-        assert "install the newer headway" in said
+        assert "install the newer version of headway" in said
 
 
 def test_a_collector_of_another_version_is_turned_away(crawl, tmp_path):
@@ -113,12 +113,12 @@ def test_a_collector_of_another_version_is_turned_away(crawl, tmp_path):
     assert "install the same" in said
 
 
-def test_somebody_elses_folder_is_not_written_into(crawl, tmp_path):
+def test_a_folder_of_others_is_not_written_into(crawl, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "mother.txt").write_text("Dear mother")
     code, said = refused("collect", "--store", crawl, "-o", tmp_path / "letters")
     assert code == 5
-    assert "not empty" in said
+    assert "neither empty nor a collector's folder" in said
 
 
 def test_a_lease_that_cannot_be_renewed_in_time_is_refused(crawl, tmp_path):

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.fleetweb import FleetWeb
+from tests.support.postgres import TemporaryPostgres, find_postgres
 
-from headway.app.collecting import begin
-from headway.app.summary import summarise
+from headway.cluster.collecting import begin
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.store.postgres.address import Address
-from headway.testing.fleetweb import FleetWeb
-from headway.testing.postgres import TemporaryPostgres, find_postgres
+from headway.store.postgres.connection import Address
+from headway.view.summary import summarise
 
 HEADWAY = Path(sys.executable).with_name("headway")
 INTERVAL_S = 0.1
@@ -143,7 +143,7 @@ def test_a_collector_that_hangs_beyond_its_lease_asks_nothing_when_it_wakes(flee
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["restart", "power failure"])
-def test_the_database_restarts_and_the_crawl_goes_on(tmp_path, hard):
+def test_the_crawl_continues_after_a_restart_of_the_database(tmp_path, hard):
     if find_postgres() is None:
         pytest.skip("PostgreSQL is not installed")
     with TemporaryPostgres(fsync="on") as server, FleetWeb(sites=6, pages=25) as web:

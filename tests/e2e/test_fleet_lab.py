@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from headway.testing.postgres import find_postgres
+from tests.support.postgres import find_postgres
 
 ROOT = Path(__file__).parents[2]
 MUST_BE_ZERO = ("lost", "not_in_archive", "doubled", "too_soon", "over", "tracebacks")

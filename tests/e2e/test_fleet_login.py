@@ -8,12 +8,12 @@ from contextlib import redirect_stderr
 
 import pytest
 import trustme
+from tests.support.postgres import TemporaryPostgres, find_postgres
 
 from headway.cli.frame import main
 from headway.errors import StoreError
-from headway.store.postgres.address import Address
+from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
-from headway.testing.postgres import TemporaryPostgres, find_postgres
 
 RULES = "hostssl all all 127.0.0.1/32 scram-sha-256\n"
 
@@ -78,7 +78,7 @@ def test_a_line_without_tls_is_refused(guarded, monkeypatch):
         Address.parse(plain).connect()
 
 
-def test_a_server_that_nobody_vouches_for_is_not_talked_to(guarded, tmp_path, monkeypatch):
+def test_a_server_without_a_valid_certificate_is_refused(guarded, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "open sesame")
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)

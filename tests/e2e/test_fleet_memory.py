@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import socket
 import time
 from collections import Counter
 from contextlib import ExitStack
-from multiprocessing import Pipe
 
 import pytest
+from tests.support.fleetweb import FleetWeb
 
-from headway.app.collecting import CollectRun, begin
-from headway.app.membership import build_session
+from headway.cluster.calls import SharedClock
+from headway.cluster.collecting import CollectorOptions, CollectRun, begin, build_session
+from headway.cluster.folder import WorkerFolder
+from headway.cluster.leader import Leader
+from headway.cluster.local import WORKER_CALLS, LocalCoordinator, WorkerSession, WorkerTask
+from headway.cluster.rpc import Offer, connect
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
-from headway.fleet.clock import SharedClock
-from headway.fleet.desk import Desk
-from headway.fleet.folder import WorkerFolder
-from headway.fleet.leader import Leader
-from headway.fleet.office import Office
-from headway.fleet.pipe import PipeCoordinator
 from headway.model.command import SaveFound, SaveTasks
-from headway.policy.allocation.allocator import Allocator
-from headway.store.postgres.address import Address
+from headway.planning.allocator import Allocator
+from headway.runtime.driver import WallClock
+from headway.store.postgres.connection import Address
 from headway.store.sqlite import SqliteStore
-from headway.testing.fleetweb import FleetWeb
 
 SITES, PAGES, MOST_HELD = 3, 300, 24
 AT_MOST = 2 * MOST_HELD
@@ -52,9 +50,9 @@ class Watch:
         self.most_waiting = self.most_held = 0
 
     def look(self, crawl):
-        rooms = list(crawl.frontier.rooms())
-        self.most_waiting = max(self.most_waiting, sum(room.waiting for room in rooms))
-        self.most_held = max(self.most_held, sum(room.waiting - room.spilled for room in rooms))
+        queues = list(crawl.frontier.queues())
+        self.most_waiting = max(self.most_waiting, sum(queue.waiting for queue in queues))
+        self.most_held = max(self.most_held, sum(queue.waiting - queue.spilled for queue in queues))
 
 
 def check(web, watches):
@@ -73,7 +71,7 @@ async def test_a_collector_on_a_server_holds_a_few_pages_of_many(web, postgres_s
             address,
             job,
             tmp_path / str(number),
-            name=f"c{number}",
+            options=CollectorOptions(f"c{number}"),
             on_decision=lambda _, number=number, watch=watch: watch.look(runs[number]._crawl),
         )
         for number, watch in enumerate(watches)
@@ -82,8 +80,18 @@ async def test_a_collector_on_a_server_holds_a_few_pages_of_many(web, postgres_s
     check(web, watches)
 
 
+class WatchedFolder(WorkerFolder):
+    """Looks at the crawl at each decision."""
+
+    look = staticmethod(lambda: None)
+
+    def decide(self, decision):
+        super().decide(decision)
+        self.look()
+
+
 class Machine:
-    """An office in threads, as `headway crawl --processes` has it in a process, and two workers beside it."""
+    """A coordinator as `headway crawl --processes` has it, and workers in the same process."""
 
     def __init__(self, job, folder):
         self.job = job
@@ -91,44 +99,27 @@ class Machine:
         self.store = SqliteStore(folder / "crawl.sqlite")
         self.store.create(time.time(), {})
         self.store.commit([SaveTasks(job.tasks(time.time())), SaveFound(job.seeds())], {})
-        self.office = Office(time.time(), self.store, Leader(job.timetable, Allocator), self._save)
-        self.lock = threading.Lock()
+        leader = Leader(job.timetable, Allocator)
+        self.coordinator = LocalCoordinator(time.time(), self.store, leader, self._save)
 
-    def _save(self, parcel):
-        self.store.commit(parcel.batch, parcel.file_lengths, parcel.notes)
+    def _save(self, batch):
+        self.store.commit(batch.savings, batch.file_lengths, batch.notes)
 
-    def _serve(self, desk, pipe):
-        with pipe:
-            while True:
-                try:
-                    asked = pipe.recv_bytes()
-                except EOFError:
-                    return
-                with self.lock:
-                    answer = desk.answer(asked)
-                pipe.send_bytes(answer)
-
-    def worker(self, watch, opened):
-        ours, theirs = zip(Pipe(), Pipe(), strict=True)
-        desk = Desk(self.office, time.time)
-        for pipe in theirs:
-            threading.Thread(target=self._serve, args=(desk, pipe), daemon=True).start()
-        folder, coordinator = WorkerFolder(self.folder), PipeCoordinator(*ours)
+    async def worker(self, watch, opened):
+        ours, theirs = socket.socketpair()
+        session = WorkerSession(self.coordinator, WallClock(), WorkerTask({}, "", False, 1, 0.1))
+        opened.callback((await connect(theirs, Offer(WORKER_CALLS, session))).close)
+        connection = await connect(ours)
+        opened.callback(connection.close)
+        folder = WatchedFolder(self.folder)
         opened.callback(folder.close)
-        opened.callback(coordinator.close)
-        session, _ = build_session(
-            self.job,
-            coordinator,
-            folder,
-            SharedClock(),
-            on_decision=lambda _: watch.look(session.crawl),
-        )
+        session, _ = build_session(self.job, connection.remote(WORKER_CALLS), folder, SharedClock())
+        folder.look = lambda: watch.look(session.crawl)
         return session
 
     async def rounds(self):
         while True:
-            with self.lock:
-                self.office.round(time.time())
+            self.coordinator.round(time.time())
             await asyncio.sleep(0.05)
 
 
@@ -138,7 +129,7 @@ async def test_a_worker_process_holds_a_few_pages_of_many(web, tmp_path):
     rounds = asyncio.ensure_future(machine.rounds())
     with ExitStack() as opened:
         opened.callback(machine.store.close)
-        workers = [machine.worker(watch, opened) for watch in watches]
+        workers = [await machine.worker(watch, opened) for watch in watches]
         await asyncio.wait_for(asyncio.gather(*(worker.run() for worker in workers)), 60)
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.fleetweb import FleetWeb
 
-from headway.app.clock import WallClock
-from headway.fetch.http import HttpFetcher
-from headway.fleet.chair import Chair
-from headway.fleet.coordinator import Report
-from headway.fleet.leader import Leader
-from headway.fleet.postgres import PostgresCoordinator
-from headway.fleet.probing import Probes
+from headway.cluster.calls import Probes
+from headway.cluster.coordinator import Report
+from headway.cluster.election import LeaderElection
+from headway.cluster.leader import Leader
+from headway.cluster.postgres import PostgresCoordinator
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions
 from headway.model.command import SaveFound
 from headway.model.page import Page
-from headway.policy.allocation.allocator import Allocator
+from headway.planning.allocator import Allocator
 from headway.policy.timetable import Timetable
-from headway.store.postgres.address import Address
+from headway.runtime.driver import WallClock
+from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
-from headway.testing.fleetweb import FleetWeb
 
 SITES = [f"http://{name}.example" for name in "abcd"]
 FAR, NEAR = 0.2, 0.02
@@ -35,17 +36,17 @@ def fleet(postgres_store):
     pages = tuple(Page(f"{site}/", site, number) for number, site in enumerate(SITES))
     store.commit([SaveFound(pages, is_elsewhere=True)], {})
     store.close()
-    chair = Chair(address, Leader(Timetable(1e6), Allocator))
+    election = LeaderElection(address, Leader(Timetable(1e6), Allocator))
     members = [PostgresCoordinator(address, name=place, label=place, place=place) for place in ("eu", "us")]
-    yield chair, *members
-    for each in (chair, *members):
+    yield election, *members
+    for each in (election, *members):
         each.close()
 
 
 def test_a_site_moves_to_the_place_that_is_much_nearer(fleet):
-    chair, europe, america = fleet
+    election, europe, america = fleet
     europe.join()
-    chair.round()
+    election.round()
     assert europe.beat(Report()).taken.sites == set(SITES)
     from_europe = tuple((site, NEAR if site in SITES[:2] else FAR) for site in SITES)
     europe.beat(Report(active=tuple(SITES), round_trips_s=from_europe))
@@ -54,17 +55,17 @@ def test_a_site_moves_to_the_place_that_is_much_nearer(fleet):
     from_america = tuple((site, FAR if site in SITES[:2] else NEAR) for site in SITES)
     america.beat(Report(active=BUSY.active, round_trips_s=from_america))
     assert america.beat(BUSY).to_measure == ()
-    chair.round()
+    election.round()
     asked_back = europe.beat(Report(active=tuple(SITES))).asked_back
     assert set(asked_back) == set(SITES[2:])
     europe.give_back(asked_back)
-    chair.round()
+    election.round()
     assert america.beat(BUSY).taken.sites == set(SITES[2:])
 
 
 def test_a_site_is_measured_by_connecting_without_a_request():
     async def probe(sites):
-        fetcher = HttpFetcher(WallClock(), "test", allow_private=True)
+        fetcher = HttpFetcher(WallClock(), ClientOptions(user_agent="test", allow_private=True))
         probes = Probes(fetcher.measure_round_trip)
         probes.ask(sites)
         found = []

@@ -6,14 +6,13 @@ import time
 
 import pytest
 
-from headway.fleet.chair import Chair
-from headway.fleet.coordinator import Report
-from headway.fleet.leader import Leader
-from headway.fleet.postgres import PostgresCoordinator
-from headway.policy.allocation.allocator import Allocator
-from headway.policy.quota import Period, Quota
-from headway.policy.timetable import Timetable
-from headway.store.postgres.address import Address
+from headway.cluster.coordinator import Report
+from headway.cluster.election import LeaderElection
+from headway.cluster.leader import Leader
+from headway.cluster.postgres import PostgresCoordinator
+from headway.planning.allocator import Allocator
+from headway.policy.timetable import Period, Quota, Timetable
+from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
 
 LIMIT = 1_000_000
@@ -26,12 +25,12 @@ def fleet(postgres_store):
     store = PostgresStore(address)
     store.create(1.0, {})
     leader = Leader(Timetable(1e6), Allocator)
-    chair = Chair(address, leader, [Quota(LIMIT, Period.DAY)])
+    election = LeaderElection(address, leader, [Quota(LIMIT, Period.DAY)])
     members = [PostgresCoordinator(address, name=name, label="", place=name) for name in ("a", "b")]
     for member in members:
         member.join()
-    yield leader, chair, members, store
-    for each in (chair, *members, store):
+    yield leader, election, members, store
+    for each in (election, *members, store):
         each.close()
 
 
@@ -40,36 +39,36 @@ def beat(member, received_bytes):
 
 
 def test_what_all_have_read_is_taken_from_it(fleet):
-    leader, chair, (one, other), _ = fleet
+    leader, election, (one, other), _ = fleet
     beat(one, 300_000)
     beat(other, 100_000)
     other.leave()
-    chair.round()
+    election.round()
     assert leader.left_bytes == 600_000
 
 
-def test_towards_its_end_no_more_is_handed_out_than_is_left(fleet):
-    _, chair, (one, other), _ = fleet
+def test_towards_its_end_no_more_is_allocated_than_is_left(fleet):
+    _, election, (one, other), _ = fleet
     beat(one, 500_000)
     beat(other, 440_000)
-    chair.round()
+    election.round()
     shares = [beat(one, 500_000).share, beat(other, 440_000).share]
     assert 0 < sum(share.rate_bytes_per_s * share.lasts_s for share in shares) < 60_000
 
 
-def test_nothing_is_handed_out_when_it_is_used_up(fleet):
-    _, chair, (one, other), _ = fleet
+def test_nothing_is_allocated_when_it_is_used_up(fleet):
+    _, election, (one, other), _ = fleet
     beat(one, 999_500)
     beat(other, 0)
-    chair.round()
+    election.round()
     assert beat(one, 999_500).share.rate_bytes_per_s == 0
 
 
 def test_a_new_day_brings_all_of_it_again(fleet):
-    leader, chair, (one, _), store = fleet
+    leader, election, (one, _), store = fleet
     beat(one, 900_000)
     begin = Quota(LIMIT, Period.DAY).window(time.time())[0]
     query = "INSERT INTO sample (at, wire_bytes, capacity_bytes_per_s) VALUES (%s, 850000, 1)"
     store.asked(lambda run: run.execute(query, (begin - 1,)))
-    chair.round()
+    election.round()
     assert leader.left_bytes == LIMIT - 50_000

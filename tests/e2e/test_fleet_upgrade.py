@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.fleetweb import FleetWeb
 
 from headway.errors import StoreError
 from headway.model.page import Page
-from headway.parse.url import page_of
-from headway.store.postgres.address import Address
+from headway.pages.url import page_of
+from headway.store.postgres.connection import Address
 from headway.store.postgres.reader import PostgresReader
 from headway.store.postgres.store import PostgresStore
-from headway.testing.fleetweb import FleetWeb
 
 HEADWAY = Path(sys.executable).with_name("headway")
 OLD_TABLES = Path(__file__).with_name("fleet_tables_v1.sql")
@@ -52,7 +52,7 @@ def test_old_tables_become_what_new_ones_are(old, postgres_server):
 
 
 def test_a_collector_does_not_bring_tables_up_and_says_who_does(old):
-    with pytest.raises(StoreError, match=r"version 1, .* take it up once with this headway's `headway crawl"):
+    with pytest.raises(StoreError, match=r"version 1, .* open it once with this version's `headway crawl"):
         PostgresStore(old, make=False)
 
 

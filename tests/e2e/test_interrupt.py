@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.testing.demoweb import Served, ServedProcess, Tempo, design_web
+from headway.demoweb import Served, ServedProcess, Tempo, design_web
 
 JOB = """\
 [crawl]
@@ -101,7 +102,7 @@ def test_the_first_signal_drains_and_the_same_command_fetches_the_rest_and_nothi
         child.send_signal(signum)
         _, said = child.communicate(timeout=30)
     assert child.returncode == 11, said
-    assert said.count("finishing what is under way; interrupt again to stop at once") == 1
+    assert said.count("finishing the requests in flight; interrupt again to stop at once") == 1
     before = status(run)
     assert before["waiting"], "the crawl ended before it was interrupted: give it more pages"
     assert before["done"] == len(urls_of(run)) == sum(times_asked(served).values()), "under way, not kept"
@@ -131,7 +132,7 @@ def test_the_second_signal_stops_at_once_and_loses_nothing(
         hanging.close()
         assert child.returncode == 11
     kept = urls_of(run)
-    assert finish(job, run) == 0  # by now the silent one refuses connections
+    assert finish(job, run) == 3  # by now the silent one refuses connections, so a site was not crawled
     assert urls_of(run)[: len(kept)] == kept
     assert sorted(urls_of(run)) == everything(served)
 
@@ -146,9 +147,7 @@ def test_a_missed_deadline_exits_with_3_also_when_asked_again(served: Served, tm
     assert {site["verdict"] for site in sites} == {"missed"}
 
 
-def test_a_crawl_whose_deadline_has_passed_meanwhile_can_still_be_taken_up(
-    served: Served, tmp_path: Path
-) -> None:
+def test_a_crawl_whose_deadline_has_passed_can_still_be_resumed(served: Served, tmp_path: Path) -> None:
     due = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
     job, run = write_job(tmp_path, *served.urls, deadline=due.isoformat()), tmp_path / "run"
     with start(job, run, "-q") as child:
@@ -159,3 +158,125 @@ def test_a_crawl_whose_deadline_has_passed_meanwhile_can_still_be_taken_up(
     wait_for(lambda: dt.datetime.now(dt.UTC) > due)
     assert finish(job, run) == 3
     assert sorted(urls_of(run)) == everything(served)
+
+
+# -- whatever holds the process -----------------------------------------------------------------------------
+
+HANGING = """\
+import re
+import time
+
+
+def _python():
+    while True:
+        pass
+
+
+def _hold(how):
+    print("held", flush=True)
+    {"python": _python, "sleep": lambda: time.sleep(600), "c": lambda: sum(iter(int, 1))}[how]()
+
+
+def python(page):
+    _hold("python")
+
+
+def sleep(page):
+    _hold("sleep")
+
+
+def c(page):
+    _hold("c")
+
+
+def later(page):
+    print("held", flush=True)
+    time.sleep(0.2)
+    sum(iter(int, 1))
+"""
+
+
+@contextmanager
+def held(folder: Path, *arguments: str, says: str = "held") -> Iterator[subprocess.Popen[str]]:
+    """A command that has said that it is held, or that it works."""
+    (folder / "hanging.py").write_text(HANGING)
+    pipe = subprocess.PIPE
+    paths = [str(Path(path).absolute()) for path in sys.path if path]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "headway", *arguments],
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment
+        | {"PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in sys.path if path)},
+    ) as child:
+        try:
+            assert child.stdout is not None
+            said = ""
+            while says not in said:
+                said = child.stdout.readline()
+                assert said, child.poll()
+            yield child
+        finally:
+            child.kill()
+
+
+def end_with_two_signals(child: subprocess.Popen[str]) -> float:
+    """Returns how long the process lasted after the second."""
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    if child.poll() is not None:
+        return 0.0
+    sent_at = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    child.wait(timeout=30)
+    return time.monotonic() - sent_at
+
+
+WITHIN_S = 1.0 if len(os.sched_getaffinity(0)) > 2 else 1.5
+"""A second, and on a small machine the time until the system has ended a process beside others."""
+
+
+@pytest.mark.parametrize(("how", "processes"), [("python", 1), ("c", 1), ("later", 1), ("sleep", 2)])
+def test_the_second_signal_ends_a_crawl_whose_loop_is_held(
+    how: str, processes: int, served: Served, tmp_path: Path
+) -> None:
+    job, run = write_job(tmp_path, *served.urls), tmp_path / "run"
+    job.write_text(
+        job.read_text().replace("[crawl]", f'[crawl]\nstrategy = "score"\nscorer = "hanging:{how}"', 1)
+    )
+    with held(tmp_path, "crawl", str(job), "-o", str(run), "--processes", str(processes)) as child:
+        assert end_with_two_signals(child) < WITHIN_S
+        assert child.returncode in {11, -signal.SIGINT, -signal.SIGALRM, -signal.SIGKILL}
+        assert child.stdout is not None
+        child.stdout.read()  # ends when no worker has it open any more
+    if how != "sleep":
+        return
+    job.write_text(job.read_text().replace(f'scorer = "hanging:{how}"', "", 1))
+    assert finish(job, run) == 0
+    assert sorted(urls_of(run)) == everything(served)
+
+
+def test_the_second_signal_ends_a_collector_whose_database_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"postgresql://headway@127.0.0.1:{silent.getsockname()[1]}/headway#crawl"
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "headway", "collect", "--store", address, "-o", str(tmp_path / "c")]
+        with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
+            connection, _ = silent.accept()
+            assert end_with_two_signals(child) < WITHIN_S
+        connection.close()
+
+
+def test_the_second_signal_ends_a_simulation_and_a_dashboard_with_open_requests(
+    served: Served, tmp_path: Path
+) -> None:
+    job, run = write_job(tmp_path, *served.urls), tmp_path / "run"
+    assert finish(job, run) == 0
+    with held(tmp_path, "serve", str(run), "--port", "0", says="dashboard: ") as child:
+        assert end_with_two_signals(child) < WITHIN_S
+    job.write_text(job.read_text().replace("[crawl]", '[crawl]\nstrategy = "score"\nscorer = "hanging:c"', 1))
+    with held(tmp_path, "simulate", str(job)) as child:
+        assert end_with_two_signals(child) < WITHIN_S

@@ -92,7 +92,7 @@ def test_the_lab_has_the_rates_and_round_trips_asked_for() -> None:
     in_one_of_three(measure)
 
 
-def test_what_fails_inside_is_told_outside() -> None:
+def test_failures_inside_are_reported_outside() -> None:
     with pytest.raises(LabError, match="no_such_function"):
         run("experiments.lab.check:no_such_function", LINKS, timeout_s=60)
 

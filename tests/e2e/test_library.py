@@ -1,8 +1,9 @@
-"""headway from Python: the pages come as promised, and leaving early by whichever way costs nothing."""
+"""headway from Python: every page comes once, a handle steers the crawl, leaving early loses nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import headway as hw
-from headway.app import library
-from headway.testing.demoweb import QUICK, Served, ServedProcess, design_web
+from headway import api
+from headway.demoweb import QUICK, Served, ServedProcess, design_web
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ async def test_every_page_comes_once_with_what_was_fetched(served: Served, tmp_p
     assert sorted(urls_of(tmp_path / "run")) == sorted(expected)
 
 
-async def test_breaking_out_stops_the_crawl_and_the_same_call_goes_on(served: Served, tmp_path: Path) -> None:
+async def test_breaking_out_stops_the_crawl_and_the_same_call_resumes_it(
+    served: Served, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     async with aclosing(hw.crawl(plan_of(served, "20 ms"), out=run)) as pages:
         async for _ in pages:
@@ -77,7 +80,7 @@ def test_a_loop_left_without_ceremony_is_tidied_up_with_the_event_loop(
     assert sorted(urls_of(run)) == sorted(served.expected())
 
 
-def test_an_exception_of_the_reader_comes_through_and_the_crawl_can_be_taken_up(
+def test_an_exception_of_the_reader_is_raised_and_the_crawl_can_be_resumed(
     served: Served, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -96,9 +99,7 @@ def test_an_exception_of_the_reader_comes_through_and_the_crawl_can_be_taken_up(
     assert sorted(urls_of(run)) == sorted(served.expected())
 
 
-async def test_a_cancelled_reader_leaves_a_folder_that_can_be_taken_up(
-    served: Served, tmp_path: Path
-) -> None:
+async def test_a_cancelled_reader_leaves_a_folder_that_can_be_resumed(served: Served, tmp_path: Path) -> None:
     run, has_page = tmp_path / "run", asyncio.Event()
 
     async def read() -> None:
@@ -119,7 +120,7 @@ async def test_a_cancelled_reader_leaves_a_folder_that_can_be_taken_up(
 async def test_the_crawl_waits_for_a_slow_reader(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "_PAGES_AHEAD", 4)
+    monkeypatch.setattr(api, "_PAGES_AHEAD", 4)
     async with aclosing(hw.crawl(plan_of(served), out=tmp_path / "run")) as pages:
         await anext(pages)
         asked, before = -1, -2
@@ -130,6 +131,164 @@ async def test_the_crawl_waits_for_a_slow_reader(
     assert asked <= 1 + 4 + len(served.sites), "pages pile up in memory while nobody reads them"
 
 
+# -- the handle ---------------------------------------------------------------------------------------------
+
+
+async def test_a_handle_gives_every_page_once(served: Served, tmp_path: Path) -> None:
+    async with hw.open(plan_of(served), out=tmp_path / "run") as run:
+        assert run.is_running
+        pages = [page.url async for page in run]
+        assert not run.is_running
+        assert run.view().done == len(pages)
+    assert sorted(pages) == sorted(served.expected())
+
+
+async def test_a_limit_holds_at_once_and_can_be_taken_back(served: Served, tmp_path: Path) -> None:
+    async with hw.open(plan_of(served, "20 ms"), out=tmp_path / "run") as run:
+        await anext(run)
+        assert run.view().bound_bytes_per_s == 50e6
+        await run.limit("5 Mbit/s")
+        assert run.view().bound_bytes_per_s == 625_000
+        await run.limit(100_000)
+        assert run.view().bound_bytes_per_s == 100_000
+        await run.limit(None)
+        assert run.view().bound_bytes_per_s == 50e6
+        with pytest.raises(hw.UnitError, match="unit is missing"):
+            await run.limit("5")
+        with pytest.raises(hw.JobError, match="not a rate"):
+            await run.limit([5])  # type: ignore[arg-type]
+        assert run.view().bound_bytes_per_s == 50e6
+
+
+async def test_a_paused_crawl_asks_for_nothing_until_it_is_resumed(served: Served, tmp_path: Path) -> None:
+    async with hw.open(plan_of(served, "20 ms"), out=tmp_path / "run") as run:
+        pages = [(await anext(run)).url]
+        await run.pause()
+        while run.view().in_flight:
+            await asyncio.sleep(0.01)
+        asked = len(served.requests())
+        await asyncio.sleep(0.2)  # ten intervals
+        assert len(served.requests()) == asked
+        await run.resume()
+        pages += [page.url async for page in run]
+    assert sorted(pages) == sorted(served.expected())
+
+
+async def test_a_site_can_be_added_and_another_stopped(served: Served, tmp_path: Path) -> None:
+    first, second, third = served.urls
+    plan = hw.Plan(tasks=[first, third], allow_private=True, interval="20 ms", bandwidth="50 MB/s")
+    async with hw.open(plan, out=tmp_path / "run") as run:
+        pages = [await anext(run)]
+        await run.add(second, deadline=dt.timedelta(hours=1), max_pages=3)
+        await run.stop(third)
+        pages += [page async for page in run]
+        (added,) = (site for site in run.view().sites if second.startswith(site.site))
+        assert added.deadline_at is not None
+    of = {url: [page for page in pages if page.url.startswith(url)] for url in served.urls}
+    expected = {url: [page for page in served.expected() if page.startswith(url)] for url in served.urls}
+    assert len(of[first]) == len(expected[first])
+    assert len(of[second]) == 3
+    assert len(of[third]) < len(expected[third])
+
+
+async def test_a_deadline_can_be_changed(served: Served, tmp_path: Path) -> None:
+    url, due = served.urls[0], dt.datetime.now(dt.UTC) + dt.timedelta(hours=3)
+    async with hw.open(plan_of(served, "20 ms"), out=tmp_path / "run") as run:
+        await anext(run)
+        await run.set_deadline(url, due)
+        assert due.timestamp() in [site.deadline_at for site in run.view().sites]
+        await run.set_deadline(url, None)
+        assert None in [site.deadline_at for site in run.view().sites]
+
+
+async def test_a_stopped_crawl_yields_the_pages_in_flight(served: Served, tmp_path: Path) -> None:
+    run_folder = tmp_path / "run"
+    async with hw.open(plan_of(served, "20 ms"), out=run_folder) as run:
+        pages = [(await anext(run)).url]
+        await run.stop()
+        pages += [page.url async for page in run]
+        with pytest.raises(hw.HeadwayError, match="has ended"):
+            await run.pause()
+    assert sorted(pages) == sorted(urls_of(run_folder)), "what was fetched was given"
+    assert len(pages) < len(served.expected())
+
+
+async def test_leaving_the_block_stops_the_crawl_and_the_same_call_resumes_it(
+    served: Served, tmp_path: Path
+) -> None:
+    run_folder = tmp_path / "run"
+
+    async def stumble() -> None:
+        async with hw.open(plan_of(served, "20 ms"), out=run_folder) as run:
+            await anext(run)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await stumble()
+    async with hw.open(plan_of(served, "20 ms"), out=run_folder) as run:
+        await anext(run)
+    async with hw.open(plan_of(served, "20 ms"), out=run_folder):
+        pass  # stopped before it has asked for anything
+    before = urls_of(run_folder)
+    assert len(before) < len(served.expected())
+    async with hw.open(plan_of(served), out=run_folder) as run:
+        rest = [page.url async for page in run]
+    assert {*before, *rest} == set(served.expected())
+    assert sorted(urls_of(run_folder)) == sorted(served.expected())
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_a_cancelled_block_leaves_a_folder_that_can_be_continued(
+    served: Served, tmp_path: Path, cancels: int
+) -> None:
+    run_folder, has_page = tmp_path / "run", asyncio.Event()
+
+    async def read() -> None:
+        async with hw.open(plan_of(served, "20 ms"), out=run_folder) as run:
+            async for _ in run:
+                has_page.set()
+
+    reading = asyncio.create_task(read())
+    await has_page.wait()
+    for _ in range(cancels):
+        reading.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    async with hw.open(plan_of(served), out=run_folder) as run:
+        async for _ in run:
+            pass
+    assert sorted(urls_of(run_folder)) == sorted(served.expected())
+
+
+async def test_a_lost_store_is_reported_once(served: Served, tmp_path: Path) -> None:
+    run_folder = tmp_path / "run"
+
+    async def saw_off() -> None:
+        async with hw.open(plan_of(served, "20 ms"), out=run_folder) as run:
+            async for _ in run:
+                (run_folder / "crawl.sqlite").unlink(missing_ok=True)
+
+    with pytest.raises(hw.HeadwayError, match="removed or replaced during the crawl") as refusal:
+        await saw_off()
+    assert not hasattr(refusal.value, "__notes__")
+
+
+async def test_a_run_that_is_not_open_says_how_to_open_it(served: Served, tmp_path: Path) -> None:
+    run = hw.open(plan_of(served), out=tmp_path / "run")
+    for call in (run.view, lambda: aiter(run).__anext__().send(None), lambda: run.pause().send(None)):
+        with pytest.raises(hw.HeadwayError, match=r"async with headway\.open"):
+            call()
+    assert not (tmp_path / "run").exists()
+    async with run:
+        pass
+    with pytest.raises(hw.HeadwayError, match="opened before"):
+        await run.__aenter__()
+
+
+NAIVE = dt.datetime.fromisoformat("2300-01-01")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -138,9 +297,16 @@ async def test_the_crawl_waits_for_a_slow_reader(
         ({"tasks": [hw.Task("ftp://example.org/")]}, ["site.url", "http or https"]),
         ({"tasks": [hw.Task("http://example.org/", deadline="yesterday")]}, ["site.deadline", "'07:30'"]),
         ({"tasks": [hw.Task("http://example.org/", weight=0)]}, ["site.weight"]),
-        ({"tasks": ["http://example.org/"]}, ["site", "expected a table"]),
-        ({"colour": "red"}, ["crawl.colour", "no such key"]),
-        ({"interval": 5}, ["crawl.interval", "unit is missing"]),
+        ({"tasks": [7]}, ["site", "expected a table"]),
+        ({"tasks": "http://example.org/"}, ["tasks is a list"]),
+        ({"xyzzy": "red"}, ["no argument 'xyzzy'", "it has", "interval"]),
+        ({"intervall": "5 s"}, ["no argument 'intervall'", "did you mean 'interval'?"]),
+        ({"deadline": "5 h"}, ["no argument 'deadline'", "Task(url, deadline=...)"]),
+        ({"deny": ["/a"]}, ["no argument 'deny'", "scope={'deny': ...}"]),
+        ({"scope": {"denny": ["/a"]}}, ["crawl.scope.denny", "did you mean 'deny'?"]),
+        ({"interval": -5}, ["crawl.interval", "must not be negative"]),
+        ({"interval": float("nan")}, ["crawl.interval", "not a duration"]),
+        ({"tasks": [hw.Task("http://example.org/", deadline=NAIVE)]}, ["no time zone"]),
         ({"user_agent": "two\nlines"}, ["crawl.user_agent", "one line"]),
     ],
 )
@@ -174,7 +340,7 @@ async def test_a_store_that_is_lost_meanwhile_ends_the_loop_with_the_reason(
         async for _ in hw.crawl(plan_of(served, "20 ms"), out=run):
             (run / "crawl.sqlite").unlink(missing_ok=True)
 
-    with pytest.raises(hw.HeadwayError, match="removed or replaced while the crawl went on"):
+    with pytest.raises(hw.HeadwayError, match="removed or replaced during the crawl"):
         await saw_off()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import headway as hw
 from headway.errors import HeadwayError, JobError
-from headway.sim.recorded import ranks_of_run
+from headway.sim.graph import ranks_of_run
 
 # The hub is linked last on the home page, and most of all.
 LINKS = {
@@ -119,10 +119,10 @@ async def test_deadline_fetches_the_site_that_is_due_first(sites: list[str], tmp
     ("options", "words"),
     [
         ({"strategy": "optimal"}, "ranks_from"),
-        ({"strategy": "best"}, "no ordering"),
-        ({"strategy": "batch"}, "needs its number of pages"),
-        ({"scores": {"news/": 3}}, "fits no path"),
-        ({"scores": {"/news/": float("nan")}}, "cannot be compared"),
+        ({"strategy": "best"}, "not an ordering"),
+        ({"strategy": "batch"}, "needs a number of pages"),
+        ({"scores": {"news/": 3}}, "matches no path"),
+        ({"scores": {"/news/": float("nan")}}, "not a finite number"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused(options: dict[str, object], words: str) -> None:

@@ -10,16 +10,15 @@ import sys
 import time
 from pathlib import Path
 
-from headway.app.orderfile import write_order
-from headway.model.order import AddSite, Pause, SetDeadline, StopSite
-from headway.model.page import Site
-from headway.model.task import Task
-from headway.parse.url import page_of
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
+from headway.demoweb import QUICK, ServedProcess, design_web
+from headway.model.command import AddSite, Pause, SetDeadline, StopSite
+from headway.model.page import Site, Task
+from headway.pages.url import page_of
+from headway.runtime.control import write_order
 from headway.units import Instant
 
 
-def test_a_crawl_taken_up_again_keeps_to_what_was_ordered(tmp_path: Path) -> None:
+def test_a_resumed_crawl_keeps_its_orders(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with ServedProcess(design_web(7, 0.1, roster=("plain",) * 2, tempo=QUICK)) as served:
         first, second = (Site(origin) for origin in served.sites.values())

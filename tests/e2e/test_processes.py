@@ -11,17 +11,16 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.fleetweb import FleetWeb
 
-from headway.app.linkgraph import LinkGraph
-from headway.app.orderfile import write_order
-from headway.dashboard.watching import Watching
-from headway.model.order import AddSite, Pause, Resume, SetDeadline, StopSite
-from headway.model.task import Task
-from headway.parse.url import page_of
-from headway.store.aggregates import RunSums
-from headway.store.reader import RunReader
-from headway.testing.fleetweb import FleetWeb
+from headway.dashboard.watching import WatchedRun
+from headway.model.command import AddSite, Pause, Resume, SetDeadline, StopSite
+from headway.model.page import Task
+from headway.pages.url import page_of
+from headway.runtime.control import write_order
+from headway.store.reader import RunReader, RunSums
 from headway.units import Instant
+from headway.view.reporting import LinkGraph
 
 HEADWAY = Path(sys.executable).with_name("headway")
 INTERVAL_S = 0.05
@@ -86,7 +85,7 @@ def test_a_worker_that_is_killed_is_replaced_and_loses_nothing(tmp_path):
     check_run(tmp_path / "run", 150)
 
 
-def test_an_interrupt_drains_and_the_same_command_goes_on(tmp_path):
+def test_an_interrupt_drains_and_the_same_command_resumes(tmp_path):
     with FleetWeb(sites=6, pages=25) as web:
         process = start(web, tmp_path / "run")
         until_asked(web, 50)
@@ -238,7 +237,7 @@ def test_a_person_sees_where_a_crawl_by_several_will_end_and_steers_it(tmp_path)
         process = start(web, run, "--bandwidth", "4 Mbit/s", "--deadline", "1 h")
         try:
             until_asked(web, 30)
-            watching = Watching(run)
+            watching = WatchedRun(run)
             first, stopped = (page_of(seed).site for seed in web.seeds[:2])
             until(lambda: watching.picture().run.takes_orders)
             until(lambda: any(line.forecast_to_at for line in watching.picture().sites))

@@ -19,10 +19,9 @@ from pathlib import Path
 import pytest
 
 from headway.model.command import PageState, SaveSettled
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page
+from headway.model.page import Kind, Outcome, Page
 from headway.ports import Response
-from headway.store.runfolder import RunFolder
+from headway.store.run_folder import RunFolder
 
 from docpages import followed
 

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.rawserver import Answer, RawServer, page
 from warcio.archiveiterator import ArchiveIterator
 
-from headway.app.again import begin_again
-from headway.app.clock import WallClock
-from headway.app.crawling import CrawlRun
-from headway.app.processes import ProcessRun
+from headway.cluster.collecting import begin_recrawl
+from headway.cluster.processes import ProcessRun
 from headway.config.job import build_job
 from headway.config.reading import Source, convert
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import WallClock
 from headway.store.reader import RunReader
-from headway.testing.rawserver import Answer, RawServer, page
 
 
 def html(text: str) -> bytes:
@@ -112,7 +112,7 @@ async def again(
     web: Web, folder: Path, older_than: str | None = None, processes: int = 1, **settings: Any
 ) -> int | None:
     web.server.requests.clear()
-    count = begin_again(folder, WallClock().now(), older_than)
+    count = begin_recrawl(folder, WallClock().now(), older_than)
     await crawl(web, folder, processes, **settings)
     return count
 
@@ -208,12 +208,12 @@ async def test_only_old_copies_are_looked_at_when_asked_for(tmp_path: Path) -> N
         assert not web.asked()
 
 
-async def test_a_round_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_an_interrupted_round_resumes(tmp_path: Path) -> None:
     web = Web()
     async with web.server:
         await crawl(web, tmp_path)
-        assert begin_again(tmp_path, WallClock().now()) == 9
-        assert begin_again(tmp_path, WallClock().now()) is None, "pages still wait"
+        assert begin_recrawl(tmp_path, WallClock().now()) == 9
+        assert begin_recrawl(tmp_path, WallClock().now()) is None, "pages still wait"
         web.server.requests.clear()
         await crawl(web, tmp_path)
         assert sorted(web.asked()) == sorted(set(web.asked())), "no page twice"

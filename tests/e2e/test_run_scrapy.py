@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from headway.dashboard.answers import Pause, Resume, StopSite
+from headway.dashboard.application import RefusedError, accept_order
+from headway.dashboard.watching import WatchedRun
+from headway.demoweb import QUICK, ServedProcess, design_web
 from headway.errors import StoreError
 from headway.store.reader import RunReader
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
 
 pytest.importorskip("scrapy")
 
@@ -103,7 +107,7 @@ def test_two_sites_in_time_with_feeds_of_every_kind(served, tmp_path) -> None:
         totals, pages = run.totals(), list(run.pages())
     assert totals.waiting == 0
     assert totals.done > len(served.urls)
-    assert any(page.detail == "the spider did not ask for it" for page in pages)
+    assert any(page.detail == "the spider did not request it" for page in pages)
     status = json.loads(headway("status", tmp_path / "run", "--json").stdout)
     assert [site["verdict"] for site in status["sites"]] == ["met", "met"]
     assert 0 < status["wire_bytes"] <= sum(site["wire_bytes"] for site in result["sites"])
@@ -138,7 +142,7 @@ class Fragile(scrapy.Spider):
 '''
 
 
-def test_a_crawler_that_breaks_down_is_started_again_and_goes_on(served, tmp_path) -> None:
+def test_a_crawler_that_fails_is_restarted_and_continues(served, tmp_path) -> None:
     (tmp_path / "fragile.py").write_text(SPIDER)
     site = f'[[site]]\nurl = "{served.urls[0]}"\nspider = "fragile.Fragile"\n[site.arguments]\n'
     site += f'url = "{served.urls[0]}"\nmark = "{tmp_path / "mark"}"\n'
@@ -152,7 +156,7 @@ def test_a_crawler_that_breaks_down_is_started_again_and_goes_on(served, tmp_pat
     assert "started again" in done.stderr
 
 
-def test_an_interrupt_lets_the_crawlers_finish_and_a_second_run_goes_on(served, tmp_path) -> None:
+def test_an_interrupt_lets_the_crawlers_finish_and_a_second_run_resumes(served, tmp_path) -> None:
     job = job_file(tmp_path, f'[[site]]\nurl = "{served.urls[0]}"\n{RULES}')
     job.write_text(job.read_text().replace("2 MB/s", "40 KB/s"))
     process = subprocess.Popen(
@@ -176,6 +180,78 @@ def test_an_interrupt_lets_the_crawlers_finish_and_a_second_run_goes_on(served, 
     assert whole.returncode == 0
     (all_of_it,) = (tmp_path / "whole" / "items").iterdir()
     assert titles == {json.loads(line)["url"] for line in all_of_it.read_text().splitlines()}
+
+
+SHARES = """
+def by_weight(problem):
+    link, weights = problem.bandwidth_bytes_per_s, sum(problem.weight)
+    return [link * weight / weights for weight in problem.weight]
+"""
+
+
+def rates_noted(run_folder: Path) -> list[dict[str, float]]:
+    """The rates of all sites, after each line of the log that has one."""
+    found: list[dict[str, float]] = [{}]
+    try:
+        text = (run_folder / "scrapy.jsonl").read_text()
+    except OSError:
+        return found
+    for line in text.splitlines():
+        site, _, rate = json.loads(line)["event"].rpartition(": ")
+        if rate.endswith(" B/s"):
+            found.append(found[-1] | {site: float(rate.removesuffix(" B/s"))})
+    return found
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_a_policy_of_a_user_divides_the_link_as_in_the_plan_also_when_the_bound_changes(
+    served, tmp_path
+) -> None:
+    (tmp_path / "shares_for_spiders.py").write_text(SHARES)
+    sites = [
+        f'[[site]]\nurl = "{url}"\nmax_pages = 12\nweight = {weight}\ndata = "300 KB"'
+        for weight, url in enumerate(served.urls, 1)
+    ]
+    crawl = 'sitemaps = false\npolicy = "shares_for_spiders:by_weight"'
+    job = job_file(tmp_path, *sites, crawl=crawl)
+    job.write_text(job.read_text().replace("2 MB/s", "10 KB/s"))
+    run_folder = tmp_path / "run"
+    planned = json.loads(headway("plan", job, "--json", cwd=tmp_path).stdout)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway", "run-scrapy", str(job), "-o", str(run_folder), "--json", "-q"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    wait_until(lambda: len(rates_noted(run_folder)[-1]) == len(sites))
+    wanted = {site["name"]: round(site["first_rate_bytes_per_s"]) for site in planned["sites"]}
+    assert rates_noted(run_folder)[len(sites)] == wanted
+    watching = WatchedRun(run_folder)
+    wait_until(lambda: watching.picture().run.takes_orders and watching.is_running())
+    with pytest.raises(RefusedError, match="change the job's sites instead"):
+        accept_order(run_folder, watching, StopSite(served.urls[0]))
+    accept_order(run_folder, watching, Pause())
+    wait_until(lambda: watching.picture().run.state == "paused")
+    received = watching.picture().run.received_bytes
+    accept_order(run_folder, watching, Resume())
+    wait_until(lambda: watching.picture().run.received_bytes > received)
+    watching.close()
+    assert headway("limit", run_folder, "2 MB/s").returncode == 0
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(out)["policy"] == "shares_for_spiders:by_weight"
+    assert {site: 200 * rate for site, rate in wanted.items()} in [
+        {site: pytest.approx(rate, rel=1e-3) for site, rate in rates.items()}
+        for rates in rates_noted(run_folder)
+    ]
+    assert "the bound is 2 MB/s" in (run_folder / "scrapy.jsonl").read_text()
 
 
 def pages_done(run_folder: Path) -> int:
@@ -222,10 +298,10 @@ def test_a_master_that_is_killed_loses_nothing(served, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("crawl", "site", "scrapy", "said"),
     [
-        ("", "", 'policy = "best"', "scrapy.policy: 'best' is none of"),
+        ("", "", 'policy = "best"', "scrapy.policy: 'best' is not an allocation policy; use one of m-maxt"),
         ("", "", 'policies = "best"', "did you mean 'policy'"),
-        ("", 'spider = "no.such.Spider"', "", "'no.such.Spider' is not there"),
-        ("", 'spider = "Books"', "", "'Books' is not there"),
+        ("", 'spider = "no.such.Spider"', "", "site.spider of http://127.0.0.1"),
+        ("", 'spider = "Books"', "", "there is no Scrapy project with spiders in the current folder"),
     ],
 )
 def test_a_mistake_in_the_job_is_named(
@@ -245,7 +321,7 @@ def test_a_spider_that_cannot_be_made_is_given_up_and_the_exit_code_says_so(serv
     assert done.returncode == 1, "no deadline was missed: there was none"
     assert "given up" in done.stderr
     assert ": done," not in done.stderr
-    assert "logs says what its spider met" in done.stderr.splitlines()[-1]
+    assert "see their logs in" in done.stderr.splitlines()[-1]
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(served, tmp_path) -> None:
@@ -255,9 +331,9 @@ def test_a_folder_with_something_else_in_it_is_left_alone(served, tmp_path) -> N
     (mine / "thesis.txt").write_text("years of work")
     crawled.mkdir()
     (crawled / "crawl.sqlite").write_text("of headway crawl")
-    for folder, held in ((mine, "something else"), (crawled, "a crawl that no Scrapy spider made")):
+    for folder, held in ((mine, "other files"), (crawled, "a run of another command")):
         before = sorted(folder.iterdir())
         done = headway("run-scrapy", job, "-o", folder)
         assert done.returncode == 5, done.stderr
-        assert f"holds {held}; give a new or empty folder" in done.stderr
+        assert f"contains {held}; give a new or empty folder" in done.stderr
         assert sorted(folder.iterdir()) == before

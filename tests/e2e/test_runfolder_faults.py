@@ -16,11 +16,11 @@ CRAWL = """
 import os, subprocess, sys
 from headway.errors import StoreError
 from headway.model.command import PageState, SaveFound, SaveSettled
-from headway.model.outcome import Kind, Outcome
+from headway.model.page import Kind, Outcome
 from headway.model.page import Page
 from headway.ports import Response
 from headway.store.reader import RunReader
-from headway.store.runfolder import RunFolder
+from headway.store.run_folder import RunFolder
 from warcio.cli import main as warcio_main
 
 SITE = "http://www.example.org"
@@ -68,7 +68,7 @@ DISK_FULL = (
     + """
 folder = RunFolder.open(run, {}, 1.0)
 saved, batch, error = until_it_fails(folder, 0)
-assert "the disk is full; make room" in str(error), error
+assert "the disk is full; free some space" in str(error), error
 assert saved > 100, saved
 mount("-o", "remount,size=4m", disk)
 folder.save(batch)
@@ -128,7 +128,7 @@ def _run_with_disk(program, tmp_path):
 
 
 @needs_a_disk
-def test_a_full_disk_loses_nothing_and_the_crawl_goes_on_when_there_is_room(tmp_path):
+def test_a_full_disk_loses_nothing_and_the_crawl_resumes_when_there_is_room(tmp_path):
     _run_with_disk(DISK_FULL, tmp_path)
 
 

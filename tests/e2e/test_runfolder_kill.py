@@ -15,7 +15,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from headway.store.reader import RunReader
-from headway.store.runfolder import RunFolder
+from headway.store.run_folder import RunFolder
 
 KILLS = 6
 PAGES = 30_000
@@ -23,10 +23,10 @@ PAGES = 30_000
 CRAWL = """
 import sys
 from headway.model.command import PageState, SaveFound, SaveSettled
-from headway.model.outcome import Kind, Outcome
+from headway.model.page import Kind, Outcome
 from headway.model.page import Page
 from headway.ports import Response
-from headway.store.runfolder import RunFolder
+from headway.store.run_folder import RunFolder
 
 SITE, PAGES = "http://www.example.org", int(sys.argv[2])
 

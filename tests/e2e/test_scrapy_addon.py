@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.rawserver import RawServer, page
 
-from headway.testing.demoweb import QUICK, ServedProcess, design_web
-from headway.testing.rawserver import RawServer, page
+from headway.demoweb import QUICK, ServedProcess, design_web
 
 pytest.importorskip("scrapy")
 
@@ -207,7 +207,7 @@ def test_retry_after_is_obeyed(raw, tmp_path) -> None:
     assert [item["status"] for item in items] == [200]
     assert asked_at[1] - asked_at[0] >= 2.0
     assert stats["headway/retry_after/count"] == 1
-    assert "asks for a pause" in log
+    assert "asked for a pause" in log
 
 
 def test_errors_have_scrapys_names(raw, tmp_path) -> None:
@@ -237,7 +237,7 @@ def test_private_addresses_are_refused_where_that_is_asked_for(raw, tmp_path) ->
     assert not server.requests
 
 
-def test_a_killed_job_goes_on_and_loses_nothing(served, tmp_path) -> None:
+def test_a_killed_job_resumes_and_loses_nothing(served, tmp_path) -> None:
     url = served.urls[0]
     whole, _ = crawl(tmp_path, "titles", url, "-s", "HEADWAY_BANDWIDTH=20 MB/s")
     out, job = tmp_path / "killed.jsonl", tmp_path / "job"

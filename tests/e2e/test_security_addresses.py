@@ -11,18 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from headway.app.clock import WallClock
-from headway.app.crawling import CrawlRun
 from headway.errors import JobError
-from headway.fetch import dial
-from headway.fetch.guard import why_forbidden
-from headway.fetch.http import HttpFetcher
-from headway.fetch.resolve import Address, Lookup
-from headway.fetch.settings import Timeouts
-from headway.model.outcome import Kind
-from headway.model.page import Site
-from headway.parse.url import page_of
+from headway.http import dial
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts, parse_proxy
+from headway.http.resolve import Address, Lookup, why_forbidden
+from headway.model.page import Kind, Site
+from headway.pages.url import page_of
 from headway.ports import Request, Response
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import WallClock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -108,13 +106,9 @@ async def opened(door: Door, host: str = "127.0.0.1", port: int = 0) -> AsyncIte
 
 
 async def fetch(url: str, lookup: Lookup | None = None, *, allow_private: bool = False) -> Response:
-    fetcher = HttpFetcher(
-        WallClock(),
-        "headway/test",
-        lookup=lookup,
-        allow_private=allow_private,
-        timeouts=Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=5),
-    )
+    timeouts = Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=5)
+    options = ClientOptions(user_agent="headway/test", timeouts=timeouts, allow_private=allow_private)
+    fetcher = HttpFetcher(WallClock(), options, lookup=lookup)
     try:
         page = page_of(url)
         return await fetcher.fetch(Request(url, page.site if page else Site(url)))
@@ -239,7 +233,8 @@ async def test_a_redirect_does_not_lead_inside(tmp_path: Path, *, respect_robots
 
 async def test_a_proxy_is_not_asked_for_a_private_address() -> None:
     async with opened(Door()) as proxy:
-        fetcher = HttpFetcher(WallClock(), "headway/test", proxy=f"http://127.0.0.1:{proxy.port}")
+        way = parse_proxy(f"http://127.0.0.1:{proxy.port}")
+        fetcher = HttpFetcher(WallClock(), ClientOptions(user_agent="headway/test", proxy=way))
         response = await fetcher.fetch(
             Request("http://169.254.169.254/latest/", Site("http://169.254.169.254"))
         )
@@ -268,9 +263,9 @@ async def test_silent_name_servers_do_not_keep_other_sites_from_being_found(
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     async with opened(Door()) as door:
-        fetcher = HttpFetcher(
-            WallClock(), "headway/test", allow_private=True, timeouts=Timeouts(connect_s=30)
-        )
+        timeouts = Timeouts(connect_s=30)
+        options = ClientOptions(user_agent="headway/test", timeouts=timeouts, allow_private=True)
+        fetcher = HttpFetcher(WallClock(), options)
         silent = [
             asyncio.ensure_future(fetcher.fetch(Request(f"{site}/", Site(site))))
             for site in (f"http://silent-{number}.example:{door.port}" for number in range(30))

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headway.app.clock import WallClock
-from headway.app.crawling import CrawlRun
-from headway.fetch.http import HttpFetcher
-from headway.model.outcome import Kind
-from headway.model.page import Site
+from headway.archive.warc import ARCHIVE_FOLDER
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, parse_proxy
+from headway.model.page import Kind, Site
 from headway.ports import Request, Response
-from headway.store.warc import ARCHIVE_FOLDER
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import WallClock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -130,7 +130,7 @@ async def test_a_password_in_a_url_is_neither_sent_nor_kept(tmp_path: Path) -> N
         assert not any(b"hunter2" in path.read_bytes() for path in lists)
 
 
-async def test_cookies_and_the_way_one_came_are_told_to_nobody(tmp_path: Path) -> None:
+async def test_cookies_and_referrers_are_never_sent(tmp_path: Path) -> None:
     async with opened(Listener()) as there:
         origin = f"http://127.0.0.1:{there.port}"
         seeds = [f"{origin}/{number}" for number in range(3)]
@@ -145,7 +145,7 @@ async def test_a_header_for_one_host_goes_to_no_other() -> None:
     async with opened(Listener()) as other, opened(Listener()) as there:
         location = f"http://127.0.0.1:{other.port}/".encode()
         there.answers["/"] = b"HTTP/1.1 302 Found\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"
-        fetcher = HttpFetcher(WallClock(), "headway/test", allow_private=True)
+        fetcher = HttpFetcher(WallClock(), ClientOptions(user_agent="headway/test", allow_private=True))
         site = Site(f"http://127.0.0.1:{there.port}")
         response = await fetcher.fetch(Request(f"{site}/", site, (("Authorization", "Bearer hunter2"),)))
         after = await fetcher.fetch(Request(f"{site}/after", site))
@@ -158,7 +158,7 @@ async def test_a_header_for_one_host_goes_to_no_other() -> None:
 @pytest.mark.parametrize("value", ["x\r\nInjected: yes", "x\nInjected: yes", "x\0y", "x\rInjected: yes"])
 async def test_no_header_value_can_add_a_line_to_a_request(value: str) -> None:
     async with opened(Listener()) as there:
-        fetcher = HttpFetcher(WallClock(), "headway/test", allow_private=True)
+        fetcher = HttpFetcher(WallClock(), ClientOptions(user_agent="headway/test", allow_private=True))
         site = Site(f"http://127.0.0.1:{there.port}")
         response = await fetcher.fetch(Request(f"{site}/", site, (("X-Note", value),)))
         await fetcher.aclose()
@@ -181,11 +181,13 @@ async def test_the_proxy_s_login_is_for_the_proxy_alone() -> None:
             def fetcher(no_proxy: tuple[str, ...] = ()) -> HttpFetcher:
                 return HttpFetcher(
                     WallClock(),
-                    "headway/test",
-                    allow_private=True,
-                    ca_file=ca_file,
-                    proxy=login,
-                    no_proxy=no_proxy,
+                    ClientOptions(
+                        user_agent="headway/test",
+                        allow_private=True,
+                        ca_file=ca_file,
+                        proxy=parse_proxy(login),
+                        no_proxy=no_proxy,
+                    ),
                 )
 
             tunnelled = await fetch(fetcher(), f"https://127.0.0.1:{secure.port}/")

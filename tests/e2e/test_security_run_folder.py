@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from headway.testing.chaos import ChaosProcess
+from tests.support.chaos.process import ChaosProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -50,7 +49,7 @@ def test_nothing_is_written_outside_the_run_folder_nor_under_a_name_from_outside
     assert not any(path.is_symlink() for path in everything)
 
 
-def test_nobody_else_may_write_there_however_careless_the_umask(
+def test_others_may_not_write_there_even_with_an_open_umask(
     chaos: ChaosProcess, tmp_path: Path, umask: int
 ) -> None:
     run = tmp_path / "run"

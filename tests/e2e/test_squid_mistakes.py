@@ -14,11 +14,14 @@ import pytest
     [
         (["crawl", "--again", "nowhere"], "there is no such folder"),
         (["crawl", "--again", "."], "not a run folder"),
-        (["crawl"], "give a job file or some URLs"),
+        (["crawl"], "give a job file or URLs"),
         (["listen-squid", "nowhere", "--proxy", "http://127.0.0.1:1"], "there is no such folder"),
         (["listen-squid", "."], "--proxy"),
         (["listen-squid", ".", "--proxy", "ftp://x"], "only http:// proxies"),
-        (["listen-squid", ".", "--proxy", "http://127.0.0.1:1", "--listen", "foo"], "no place to listen at"),
+        (
+            ["listen-squid", ".", "--proxy", "http://127.0.0.1:1", "--listen", "foo"],
+            "not an address to listen on",
+        ),
     ],
 )
 def test_a_mistake_is_named_and_no_traceback_is_shown(words: list[str], said: str, tmp_path: Path) -> None:

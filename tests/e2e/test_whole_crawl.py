@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from headway.parse.url import canonical
-from headway.testing.demoweb import QUICK, WANTED_TYPES, Scope, Served, ServedProcess, design_web
+from headway.demoweb import QUICK, WANTED_TYPES, Scope, Served, ServedProcess, design_web
+from headway.pages.url import canonical
 
 MAX_DEPTH = 6
 INTERVAL_S = 0.05
@@ -102,7 +102,7 @@ def test_no_page_is_kept_twice_and_every_record_is_whole(uninterrupted: Path) ->
     assert max(archived.values()) == 1
 
 
-def test_manners_are_kept(served: Served, uninterrupted: Path) -> None:
+def test_politeness_is_kept(served: Served, uninterrupted: Path) -> None:
     for name, origin in served.sites.items():
         assert served.most_connections(name) == 1, f"more than one connection to {origin}"
         assert min(served.gaps_s(name)) >= INTERVAL_S - 0.001, f"{origin} was asked too soon"

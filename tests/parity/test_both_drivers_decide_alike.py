@@ -6,22 +6,19 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.script import Answer, LoopClock, MemoryJournal, Script, ScriptedCollector, ScriptedWorld
+from tests.support.virtualtime import run_in_virtual_time
 
-from headway.crawl.machine import Crawl
-from headway.live.driver import LiveDriver
-from headway.model.decision import Decision
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
+from headway.model.command import Decision
 from headway.model.event import Event, Seeded
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.simple import Depth, Length, LongestWait, Random
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
-from headway.sim.kernel import simulate
-from headway.testing.script import Answer, LoopClock, MemoryJournal, Script, ScriptedCollector, ScriptedWorld
-from headway.testing.virtualtime import run_in_virtual_time
+from headway.runtime.driver import LiveDriver, simulate
 from headway.units import FOREVER, Seconds
 
 SITES = tuple(Site(f"http://s{number}.test") for number in range(4))
@@ -64,14 +61,15 @@ def scripts(draw: st.DrawFn) -> Script:
     return Script(pages, robots)
 
 
-def crawl_with(ordering: Ordering, connections: int, per_connection: int) -> Crawl:
-    return Crawl(
-        ordering=ordering,
-        scope=Scope(hosts=frozenset(f"s{number}.test" for number in range(4))),
-        politeness=Politeness(interval_s=Seconds(1.5), pages_per_connection=per_connection),
-        retry=RetryPolicy(max_attempts=3),
-        max_connections=connections,
-        lease_s=Seconds(60.0),
+def crawl_with(ordering: Ordering, connections: int, per_connection: int) -> Engine:
+    return Engine(
+        Policies(
+            ordering=ordering,
+            scope=Scope(hosts=frozenset(f"s{number}.test" for number in range(4))),
+            politeness=Politeness(interval_s=Seconds(1.5), pages_per_connection=per_connection),
+            retry=RetryPolicy(max_attempts=3),
+        ),
+        EngineSettings(max_connections=connections, lease_s=Seconds(60.0)),
     )
 
 
@@ -80,13 +78,13 @@ def opening() -> list[Event]:
     return [Seeded(tuple(Task(site) for site in SITES), seeds)]
 
 
-def decisions_in_virtual_time(crawl: Crawl, script: Script) -> list[Decision]:
+def decisions_in_virtual_time(crawl: Engine, script: Script) -> list[Decision]:
     decisions: list[Decision] = []
     simulate(crawl, ScriptedWorld(script), opening(), log=decisions.append)
     return decisions
 
 
-def decisions_of_the_live_driver(crawl: Crawl, script: Script) -> list[Decision]:
+def decisions_of_the_live_driver(crawl: Engine, script: Script) -> list[Decision]:
     journal = MemoryJournal()
 
     async def run() -> None:

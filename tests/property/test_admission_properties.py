@@ -14,7 +14,7 @@ RATES = st.one_of(st.floats(1.0, 400_000.0), st.sampled_from([70_000.0, BOUND, B
 
 
 @given(st.data(), st.integers(1, 8), st.lists(RATES, min_size=1, max_size=40))
-def test_the_bound_holds_and_no_download_is_passed_over_for_ever(
+def test_the_bound_holds_and_no_download_waits_forever(
     data: st.DataObject, depth: int, rates: list[float]
 ) -> None:
     manager: Admission[int] = Admission(

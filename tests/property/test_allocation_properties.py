@@ -6,21 +6,24 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
-from headway.policy.allocation.capacity import Timetable
-from headway.policy.allocation.constant import is_sufficient, m_maxt, m_stet, m_sumt, required_bandwidth
-from headway.policy.allocation.feasibility import Work, is_feasible, least_bandwidths, mandatory
-from headway.policy.allocation.policies import POLICIES, run_policy
-from headway.policy.allocation.problem import Objective, Problem, Schedule
+from headway.planning.baselines import is_sufficient, m_maxt, m_stet, m_sumt, required_bandwidth
+from headway.planning.feasibility import Work, is_feasible, least_bandwidths, mandatory
+from headway.planning.policies import POLICIES, run_policy
+from headway.planning.problem import Objective, Problem, Schedule, Timetable
 
 Floats = NDArray[np.float64]
 
 amounts = st.floats(1.0, 1e9, allow_nan=False)
 ROUNDING = 1e-6
+# 5 ppm less than 1 byte by the deadline of 0.2 ms: the rounding of times below a second is absolute.
+JUST_WITHIN_ITS_CAP = Problem.of(
+    [1.0], Timetable.constant(2501.0), deadline_s=[0.00019992], cap_bytes_per_s=[5001.97499]
+)
 
 
 @st.composite
@@ -108,6 +111,7 @@ def test_deadlines_are_feasible_exactly_if_a_linear_program_says_so(problem: Pro
 
 
 @given(problem=problems(seats=False))
+@example(problem=JUST_WITHIN_ITS_CAP)
 @settings(max_examples=100, deadline=None)
 def test_the_least_bandwidth_is_enough_and_nothing_less_is(problem: Problem) -> None:
     least, _ = least_bandwidths(problem)

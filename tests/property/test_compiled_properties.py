@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from random import Random
 
 import pytest
@@ -10,10 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rensa import RMinHash  # type: ignore[import-untyped]
 
-from headway.parse import fingerprint, links, minhash
-from headway.parse.compiled import fast
-from headway.parse.scanner import elements_of, scan
-from headway.policy.duplicates import distance
+from headway.pages import document, fast, fingerprint, url
+from headway.pages.scanner import elements_of, scan
+from headway.policy.duplicates import distance, near, near_in_python
 
 if fast is None:
     pytest.skip("headway was built without a compiler", allow_module_level=True)
@@ -40,7 +40,7 @@ PAGES = st.lists(PIECES, max_size=40).map("".join) | SOUP
 @settings(max_examples=1500, deadline=None)
 def test_the_same_markup_is_read(text: str) -> None:
     octets = text.encode("utf-8", "surrogatepass")
-    assert links.interpret(elements_of(octets), "headway") == links.interpret(scan(octets), "headway")
+    assert document.interpret(elements_of(octets), "headway") == document.interpret(scan(octets), "headway")
 
 
 @given(st.binary(max_size=60) | PAGES.map(lambda text: text.encode("utf-16", "surrogatepass")), PAGES)
@@ -48,21 +48,21 @@ def test_the_same_markup_is_read(text: str) -> None:
 def test_octets_that_mean_nothing_are_read_alike(nonsense: bytes, text: str) -> None:
     page = text.encode("utf-8", "replace")
     octets = page[: len(page) // 2] + nonsense + page[len(page) // 2 :]
-    assert links.interpret(elements_of(octets), "headway") == links.interpret(scan(octets), "headway")
+    assert document.interpret(elements_of(octets), "headway") == document.interpret(scan(octets), "headway")
     assert fast is not None
     assert fast.words(octets, fingerprint.LONGEST_READ) == fingerprint.words_of(octets)
 
 
 @given(PAGES, st.integers(0, 60))
 @settings(max_examples=500, deadline=None)
-def test_the_same_words_are_told_apart(text: str, padding: int) -> None:
+def test_the_same_words_are_split(text: str, padding: int) -> None:
     octets = (">" + "a b\n" * padding + text).encode("utf-8", "surrogatepass")
     assert fast is not None
     assert fast.words(octets, fingerprint.LONGEST_READ) == fingerprint.words_of(octets)
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "日", "\N{GRINNING FACE}", "a longer word "])
-def test_thousands_of_words_of_any_width_are_told_apart(letter: str) -> None:
+def test_thousands_of_words_of_any_width_are_split(letter: str) -> None:
     words = [f"{letter}{number % 3000}".replace(" ", "_").encode() for number in range(6000)]
     octets = b"<p>" + b" ".join(words)
     assert fast is not None
@@ -71,6 +71,35 @@ def test_thousands_of_words_of_any_width_are_told_apart(letter: str) -> None:
     assert list(memoryview(hashes).cast("Q")) == [fingerprint.hash_of(word) for word in words[:3000]]
     assert len(set(memoryview(hashes).cast("Q"))) == 3000
     assert fast.words(octets, 3) == (0, b"")
+
+
+def _words_with_hashes_alike(count: int) -> list[bytes]:
+    """Words of eight octets whose hashes end in the same 32 bits."""
+    numbers, words, every_bit = Random(1), [], 2**64 - 1
+    inverse, length = pow(fingerprint._FACTOR, -1, 2**64), 8 * fingerprint._FACTOR & every_bit
+    while len(words) < count:
+        wanted = numbers.getrandbits(32) << 32 | 5
+        word = ((wanted ^ wanted >> 32) * inverse & every_bit ^ length).to_bytes(8, "little")
+        if min(word) > ord(" ") and not set(word) & set(b"<>"):
+            words.append(word)
+    return words
+
+
+def test_words_made_to_share_a_place_in_the_table_are_split_as_fast_as_others() -> None:
+    assert fast is not None
+    crafted = _words_with_hashes_alike(3500)
+    assert len({fingerprint.hash_of(word) & 0xFFFF_FFFF for word in crafted}) == 1
+    plain = [b"%08d" % number for number in range(3500)]
+
+    def seconds(words: list[bytes]) -> float:
+        octets, best = b"<p>" + b" ".join(words), float("inf")
+        for _ in range(5):
+            begin = time.thread_time()
+            fast.words(octets, len(octets))
+            best = min(best, time.thread_time() - begin)
+        return best
+
+    assert seconds(crafted) < 30 * seconds(plain)  # with a table that could be foreseen 160 times
 
 
 @given(st.lists(st.integers(0, 70), max_size=12), st.sampled_from([" ", "\0\n", "<b>", ">", "< >", "\x1f<"]))
@@ -94,7 +123,7 @@ def test_a_likeness_is_what_rensa_makes_of_the_same_hashes(count: int) -> None:
 
 
 def test_rensa_is_not_asked_where_it_does_as_we_do() -> None:
-    assert RMinHash.ALGORITHM_VERSION == minhash.VERSION
+    assert RMinHash.ALGORITHM_VERSION == fingerprint.VERSION
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=90))
@@ -124,10 +153,10 @@ def test_pages_that_share_most_words_differ_in_few_bits(words: set[int], changed
 def test_what_is_no_octets_is_refused() -> None:
     assert fast is not None
     with pytest.raises(TypeError):
-        fast.scan("<a href=x>", str, str, 10)
+        fast.scan("<a href=x>", str, str, 10, 0, 1000)
     with pytest.raises(TypeError):
         fast.words("<p>x", 10)
-    numbers = minhash.numbers_of(fingerprint.BITS, 1)
+    numbers = fingerprint.numbers_of(fingerprint.BITS, 1)
     for hashes, others in ((b"1234567", numbers), (b"12345678", numbers[8:])):
         with pytest.raises(ValueError, match="64 bits"):
             fast.likeness(hashes, others)
@@ -140,4 +169,46 @@ def test_a_problem_in_between_comes_out() -> None:
     assert fast is not None
     for octets in (b"<a href=?a&b>", b"<title>x</title>"):
         with pytest.raises(LookupError):
-            fast.scan(octets, refuse, refuse, 10)
+            fast.scan(octets, refuse, refuse, 10, 0, 1000)
+
+
+HREFS = st.sampled_from(
+    [
+        "",
+        "#",
+        "#top",
+        "a.html",
+        "a.html#x",
+        "b c",
+        "b c#x",
+        "b #x",
+        " #x",
+        "../a.html",
+        "/z",
+        "//h/x",
+        "mailto:x",
+        "é#é",
+        "日本#x",
+        "?q",
+        "http://[",
+    ]
+)
+
+
+@given(st.lists(HREFS, max_size=250), st.sampled_from([1, 3, 1000]))
+@settings(max_examples=300, deadline=None)
+def test_the_same_links_are_followed(hrefs: list[str], most: int) -> None:
+    found = []
+    for module in (fast, None):
+        for _ in range(2):  # at first nothing is remembered
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(url, "fast", module)
+                found.append(url.pages_of(hrefs, "http://example.org/f/page.html", 1, most=most))
+        url._folders.clear()
+    assert found == found[:1] * 4
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**64 - 1), max_size=5), st.integers(0, 64))
+def test_the_same_fingerprints_are_near(fingerprint: int, others: list[int], bits: int) -> None:
+    others = [*others, fingerprint ^ 0b1011, fingerprint]
+    assert near(fingerprint, dict.fromkeys(others), bits) == near_in_python(fingerprint, others, bits)

@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.fetch.decode import decode
-from headway.fetch.settings import Limits
+from headway.http.decode import decode
+from headway.http.models import Limits
 
 CODERS = {
     "gzip": gzip.compress,

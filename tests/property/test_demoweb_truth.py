@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from protego import Protego
 from selectolax.lexbor import LexborHTMLParser
 
-from headway.testing.demoweb import QUICK, Layout, LinkKind, PageDesign, Place, Scope, WebDesign, design_web
-from headway.testing.demoweb.page import FOLLOWED_KINDS, HTML_LAYOUTS, LINKING_LAYOUTS
-from headway.testing.demoweb.render import content_of
-from headway.testing.demoweb.site import SiteDesign
+from headway.demoweb import QUICK, Layout, LinkKind, PageDesign, Place, Scope, WebDesign, design_web
+from headway.demoweb.content import content_of
+from headway.demoweb.model import FOLLOWED_KINDS, HTML_LAYOUTS, LINKING_LAYOUTS, SiteDesign
 
 seeds = st.integers(0, 10_000)
 scales = st.sampled_from([0.05, 0.2, 0.7])
@@ -168,7 +167,7 @@ def test_robots_rules_and_tags_make_a_difference_to_the_key() -> None:
     assert all(p.site == "museum" for p in design.reachable(Scope(sites=frozenset({"museum"}))))
 
 
-def test_what_fails_for_ever_is_asked_for_and_fails() -> None:
+def test_permanent_failures_are_requested_and_fail() -> None:
     expected = design_web(7, 0.2).expected(Scope(max_attempts=3))
     assert expected[Place("workshop", "/failures/500-always.html")].status == 500
     assert expected[Place("workshop", "/failures/reset-always.html")].status == 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.fleet.assignment import Member, Unheld, ask_back, assign, much_nearer
-from headway.fleet.coordinator import Report
-from headway.fleet.leader import Fleet, Leader, Standing
+from headway.cluster.coordinator import Report
+from headway.cluster.leader import Fleet, Leader, Member, Standing, Unheld, ask_back, assign, much_nearer
 from headway.model.page import Site
-from headway.policy.allocation.allocator import Allocator
+from headway.planning.allocator import Allocator
 from headway.policy.timetable import Timetable
 from headway.units import UNBOUNDED
 
@@ -35,7 +34,7 @@ def test_every_site_gets_exactly_one_holder_who_is_there(sites, members):
 
 
 @given(sites, members)
-def test_nobody_is_given_more_while_others_have_much_less(sites, members):
+def test_no_collector_gets_more_while_others_have_much_less(sites, members):
     assigned = assign(sites, members)
     loads = {member.number: member.load for member in members}
     before = dict(loads)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.fleet.shares import Share, hand_out, lend, reserved
+from headway.cluster.leader import Share, Usage, divide_bound, lend, reserved
+from headway.units import Instant
 
 LENGTH_S = 4.0
 rates = st.floats(0, 1e9, allow_nan=False)
@@ -40,7 +42,7 @@ class World:
 
     def round(self) -> None:
         held = reserved(self.now, self.shares, self.told)
-        for collector, rate in hand_out(self.bound, held, self.wishes).items():
+        for collector, rate in divide_bound(self.bound, held, self.wishes).items():
             self.number += 1
             self.shares.append(Share(collector, rate, self.now + LENGTH_S, self.number))
 
@@ -89,14 +91,14 @@ def test_the_sum_of_all_that_may_be_read_never_exceeds_the_bound(story, bound):
 
 
 @given(st.dictionaries(st.integers(1, 9), rates, min_size=1), st.floats(1_000, 1e9))
-def test_all_of_the_bound_is_handed_out_when_nobody_has_any(wishes, bound):
-    given_out = math.fsum(hand_out(bound, {}, wishes).values())
+def test_all_of_the_bound_is_divided_when_no_shares_are_valid(wishes, bound):
+    given_out = math.fsum(divide_bound(bound, {}, wishes).values())
     assert bound - len(wishes) <= given_out <= bound
 
 
 @given(st.dictionaries(st.integers(1, 9), rates, min_size=1), st.floats(1_000, 1e9))
-def test_nobody_starves(wishes, bound):
-    assert all(rate > 0 for rate in hand_out(bound, {}, wishes).values())
+def test_no_collector_starves(wishes, bound):
+    assert all(rate > 0 for rate in divide_bound(bound, {}, wishes).values())
 
 
 @given(st.dictionaries(st.integers(1, 5), st.tuples(rates, rates), min_size=1), st.floats(1, 1e9))
@@ -110,10 +112,33 @@ def test_what_is_lent_is_no_more_than_what_was_left(members, bound):
 
 
 def test_without_a_bound_everybody_may_read_what_it_can():
-    assert hand_out(math.inf, {}, {1: 0.0, 2: 5.0}) == {1: math.inf, 2: math.inf}
+    assert divide_bound(math.inf, {}, {1: 0.0, 2: 5.0}) == {1: math.inf, 2: math.inf}
 
 
 def test_a_share_is_not_handed_on_before_it_has_expired():
     old = [Share(1, 1_000.0, 10.0, 1)]
-    assert hand_out(1_000.0, reserved(9.9, old, {}), {2: 1.0}) == {2: 0}
-    assert hand_out(1_000.0, reserved(10.0, old, {}), {2: 1.0}) == {2: 1_000}
+    assert divide_bound(1_000.0, reserved(9.9, old, {}), {2: 1.0}) == {2: 0}
+    assert divide_bound(1_000.0, reserved(10.0, old, {}), {2: 1.0}) == {2: 1_000}
+
+
+@given(
+    st.lists(st.integers(0, 1_000_000), min_size=1, max_size=4),
+    st.lists(st.integers(0, 1_000_000), min_size=1, max_size=4),
+    st.integers(10, 1_000),
+)
+def test_a_new_leader_shows_no_second_with_bytes_of_earlier_ones(
+    earlier: list[int], rates: list[int], began_at: int
+) -> None:
+    """Collectors that have left, and collectors at work with a constant rate since long ago."""
+    usage = Usage()
+    sums = []
+    for passed in range(8):
+        now = began_at + passed + 0.3
+        left = [(number, began_at - 5, total) for number, total in enumerate(earlier)]
+        at_work = [
+            (100 + number, began_at + passed, 10_000_000 + rate * passed) for number, rate in enumerate(rates)
+        ]
+        usage.note([*left, *at_work])
+        sums += usage.sums(Instant(now))
+    assert [second for second, _ in sums] == list(range(began_at, began_at + 6))
+    assert {later - sooner for (_, sooner), (_, later) in pairwise(sums)} == {sum(rates)}

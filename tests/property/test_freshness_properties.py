@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.policy.beliefs import UNKNOWN, Beliefs
-from headway.policy.freshness import (
+from headway.policy.revisit import (
     KEPT_VISITS,
+    UNKNOWN,
+    Beliefs,
     add_visit,
     best_interval_s,
     change_rate,
@@ -144,7 +145,7 @@ def test_a_belief_is_a_whole_and_with_no_prior_is_highest_where_the_visits_are_m
     seen: list[tuple[float, bool]],
 ) -> None:
     beliefs = Beliefs(SHORTEST_S, LONGEST_S)
-    belief = beliefs.about(history_of(seen))
+    belief = beliefs.posterior(history_of(seen))
     assert belief.sum() == pytest.approx(1.0)
     kept = visits_of(history_of(seen))
 
@@ -160,7 +161,7 @@ def test_a_higher_price_never_shortens_an_interval_and_it_stays_within_its_limit
     seen: list[tuple[float, bool]], price: float, factor: float
 ) -> None:
     beliefs = Beliefs(SHORTEST_S, LONGEST_S)
-    belief = beliefs.about(history_of(seen))
+    belief = beliefs.posterior(history_of(seen))
     dear, cheap = beliefs.interval_s(belief, price * factor), beliefs.interval_s(belief, price)
     assert SHORTEST_S <= cheap <= dear * (1 + 1e-9) <= LONGEST_S * (1 + 1e-9)
 
@@ -176,7 +177,7 @@ def test_visits_at_the_price_of_all_beliefs_cost_no_more_than_the_budget(
     counts: dict[tuple[int, float], int] = {(UNKNOWN, 1.0): 3}
     for seen, count, cost in pages:
         step = beliefs.step_of(history_of(seen))
-        beliefs.met(step, beliefs.about(history_of(seen)))
+        beliefs.observe(step, beliefs.posterior(history_of(seen)))
         counts[step, cost] = counts.get((step, cost), 0) + count
     everything = sum(count * cost for (_, cost), count in counts.items())
     least, most = everything / LONGEST_S, everything / SHORTEST_S

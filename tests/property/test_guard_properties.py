@@ -7,7 +7,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.fetch.guard import why_forbidden
+from headway.http.resolve import why_forbidden
 
 # One address in sixty thousand is link-local: drawn from all of them, it would never be among those tried.
 INSIDE = [

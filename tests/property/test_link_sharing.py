@@ -74,7 +74,7 @@ def test_everyone_has_a_fair_share_at_every_instant(
         assert now * capacity >= carried * (1 - 1e-9)
 
 
-def test_a_link_with_enough_for_all_slows_nobody() -> None:
+def test_a_link_with_enough_for_all_slows_no_transfer() -> None:
     slots = new_slots(3)
     for cap in (10.0, 20.0, 30.0):
         begin_transfer(slots, 0.0, 1.0, 60.0, cap, 1.0)

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tree_reader import tree_elements
 
-from headway.model.outcome import Kind
-from headway.parse.document import parse
-from headway.parse.links import interpret, read
-from headway.parse.markup import Markup
-from headway.parse.scanner import scan
-from headway.parse.url import page_of
+from headway.model.page import Kind
+from headway.pages.document import interpret, parse, read
+from headway.pages.parsed import Markup
+from headway.pages.scanner import scan
+from headway.pages.url import page_of
 from headway.ports import Response
-from headway.testing.tree_reader import tree_elements
 from headway.units import Instant, Seconds
 
 VALUES = st.sampled_from(

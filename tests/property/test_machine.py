@@ -6,20 +6,18 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.script import Answer, Script, ScriptedWorld
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import Command, FetchPage, FetchRobots, PageState, SaveFound, SaveSettled
 from headway.model.event import Draining, Event, PageSettled, Seeded, Tick
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.base import Ordering
 from headway.policy.ordering.simple import Depth, Length, LongestWait, Random, Score
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
-from headway.sim.kernel import simulate
-from headway.testing.script import Answer, Script, ScriptedWorld
+from headway.runtime.driver import simulate
 from headway.units import FOREVER, Instant, Seconds
 
 SITES = tuple(Site(f"http://s{number}.test") for number in range(3))
@@ -62,14 +60,15 @@ def scripts(draw: st.DrawFn) -> Script:
     return Script({page(number).url: draw(answers) for number in range(count)})
 
 
-def new_crawl(ordering: Ordering, connections: int = 2, max_attempts: int = 3) -> Crawl:
-    return Crawl(
-        ordering=ordering,
-        scope=Scope(hosts=frozenset({"s0.test", "s1.test", "s2.test"})),
-        politeness=Politeness(interval_s=INTERVAL_S),
-        retry=RetryPolicy(max_attempts=max_attempts),
-        max_connections=connections,
-        lease_s=Seconds(100.0),
+def new_crawl(ordering: Ordering, connections: int = 2, max_attempts: int = 3) -> Engine:
+    return Engine(
+        Policies(
+            ordering=ordering,
+            scope=Scope(hosts=frozenset({"s0.test", "s1.test", "s2.test"})),
+            politeness=Politeness(interval_s=INTERVAL_S),
+            retry=RetryPolicy(max_attempts=max_attempts),
+        ),
+        EngineSettings(max_connections=connections, lease_s=Seconds(100.0)),
     )
 
 
@@ -88,6 +87,8 @@ class Watcher:
         self.found: list[Page] = []
         self.fetches: Counter[str] = Counter()
         self.states: dict[str, list[PageState]] = {}
+        self.forgiven: dict[str, list[int]] = {}
+        """Attempts that did not count, because the server was in trouble."""
 
     def start(self, now: Instant, command: Command) -> None:
         assert isinstance(command, FetchPage | FetchRobots)
@@ -117,12 +118,13 @@ class Watcher:
                 self.found.extend(pages)
             case SaveSettled(page, outcome, state):
                 self.states.setdefault(page.url, []).append(state)
+                self.forgiven.setdefault(page.url, []).append(command.forgiven)
                 if outcome.kind is Kind.LEASE_EXPIRED:
                     self.open.pop(page.site, None)
                     self.ended_at[page.site] = now
 
 
-def run(script: Script, crawl: Crawl) -> Watcher:
+def run(script: Script, crawl: Engine) -> Watcher:
     watcher = Watcher(script)
     simulate(crawl, watcher, [seeds()], on_command=watcher.command)
     return watcher
@@ -157,8 +159,10 @@ def test_every_page_found_ends_once_in_a_final_state(script: Script, ordering: O
 def test_no_page_is_tried_more_often_than_allowed(
     script: Script, ordering: Ordering, max_attempts: int
 ) -> None:
-    watcher = run(script, new_crawl(ordering, max_attempts=max_attempts))
-    assert max(watcher.fetches.values(), default=0) <= max_attempts
+    crawl = new_crawl(ordering, max_attempts=max_attempts)
+    watcher = run(script, crawl)
+    forgiven = {url: max(found, default=0) for url, found in watcher.forgiven.items()}
+    assert all(count <= max_attempts + forgiven.get(url, 0) for url, count in watcher.fetches.items())
 
 
 @given(scripts(), orderings)
@@ -188,7 +192,7 @@ def test_an_answer_after_its_lease_ran_out_does_not_count() -> None:
     assert [c.state for c in expired if isinstance(c, SaveSettled)] == [PageState.WAITING]
     late = crawl.step(Instant(201), PageSettled(fetch.lease, Outcome(Kind.FETCHED, 200, 10)))
     assert not [command for command in late if isinstance(command, SaveSettled)]
-    assert crawl.ledger.done == 0
+    assert crawl.stats.done == 0
 
 
 def test_draining_starts_nothing_and_finishes_when_the_last_answer_is_in() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.frontier.frontier import Frontier
+from headway.engine.frontier import Frontier
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import HELD, Key, LearningOrdering, SiteQueue
 from headway.units import Instant
@@ -56,7 +56,7 @@ keys = st.sampled_from([0.0, 1.0, 2.0, 5.0, 9.0])
 
 @given(data=st.data(), count=st.integers(1, 15))
 @settings(max_examples=300, deadline=None)
-def test_the_page_handed_out_is_the_first_of_all_that_wait(data: st.DataObject, count: int) -> None:
+def test_the_page_taken_is_the_first_of_all_that_wait(data: st.DataObject, count: int) -> None:
     pages = [Page(f"{SITES[n % 3]}/{n}", SITES[n % 3], PageKey(n)) for n in range(count)]
     changes = st.lists(st.tuples(st.integers(0, count - 1), keys), max_size=4)
     ordering = Whimsical(data.draw(st.lists(st.tuples(changes, st.booleans()), max_size=count)), pages)
@@ -66,13 +66,13 @@ def test_the_page_handed_out_is_the_first_of_all_that_wait(data: st.DataObject, 
         frontier.put(page)
     waiting = list(pages)
     while waiting:
-        room = frontier.next_site(NOW)
-        assert room is not None
-        taken = frontier.take(room).page
+        queue = frontier.next_site(NOW)
+        assert queue is not None
+        taken = frontier.take(queue).page
         # Nothing changes between the question and the taking, so the keys are those of the question.
         assert taken == min(waiting, key=lambda page: (ordering.page_key(page), page.key))
         waiting.remove(taken)
-        assert frontier.waiting == len(waiting) == sum(room.waiting for room in frontier.rooms())
+        assert frontier.waiting == len(waiting) == sum(queue.waiting for queue in frontier.queues())
         frontier.settled(taken)
     assert frontier.next_site(NOW) is None
 
@@ -87,7 +87,7 @@ def test_pages_that_are_held_wait_and_the_others_do_not(held: set[int]) -> None:
     for page in pages:
         frontier.put(page)
     taken = []
-    while (room := frontier.next_site(NOW)) is not None:
-        taken.append(frontier.take(room).page.key)
+    while (queue := frontier.next_site(NOW)) is not None:
+        taken.append(frontier.take(queue).page.key)
     assert sorted(taken) == sorted(set(range(10)) - held)
     assert frontier.waiting == len(held)

@@ -3,9 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.model.outcome import Kind, Outcome
-from headway.policy.politeness import NEVER_ASKED, Politeness
-from headway.policy.retry import GiveUp, Retry, RetryPolicy
+from headway.model.page import Kind, Outcome
+from headway.policy.politeness import NEVER_ASKED, GiveUp, Politeness, Retry, RetryPolicy
 from headway.units import Instant, Seconds
 
 LENGTHS = st.floats(0, 1e6)
@@ -38,7 +37,7 @@ RETRIES = st.builds(
 
 @given(POLITENESS, OUTCOMES, st.integers(0, 200), st.integers(0, 10**6), st.none() | LENGTHS)
 @settings(deadline=None)
-def test_a_site_is_never_free_before_its_pause_unless_the_connection_goes_on(
+def test_a_site_is_never_free_before_its_pause_unless_the_connection_is_kept(
     politeness: Politeness, outcome: Outcome, pages: int, failures: int, delay_s: Seconds | None
 ) -> None:
     ended_at = Instant(1e6)

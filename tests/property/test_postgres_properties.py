@@ -6,8 +6,8 @@ import itertools
 
 import test_store_properties as sqlite_properties
 from hypothesis import HealthCheck, given, settings
+from tests.support.memory_store import MemoryStore
 
-from headway.store.memory import MemoryStore
 from headway.store.postgres.reader import PostgresReader
 from headway.store.postgres.store import PostgresStore
 

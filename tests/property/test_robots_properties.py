@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.fetch.robots import judge, rules_from_text
+from headway.http.robots import judge, rules_from_text
 
 FIELDS = [
     "User-agent",

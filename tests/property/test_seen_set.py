@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.frontier.seen import PythonSeenSet, seen_set
+from headway.engine.seen import PythonSeenSet, seen_set
 from headway.model.page import PageKey
 
 KINDS = [PythonSeenSet]
-if importlib.util.find_spec("headway.frontier._seen") is not None:
-    from headway.frontier._seen import SeenSet as CSeenSet
+if importlib.util.find_spec("headway.engine._seen") is not None:
+    from headway.engine._seen import SeenSet as CSeenSet
 
     KINDS.append(CSeenSet)
 

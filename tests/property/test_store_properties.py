@@ -8,12 +8,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_store import MemoryStore
 
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
-from headway.model.task import Task
-from headway.store.memory import MemoryStore
+from headway.model.page import Capture, Kind, Outcome, Page, Task
 from headway.store.reader import RunReader
 from headway.store.sqlite import SqliteStore
 

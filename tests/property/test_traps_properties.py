@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.policy.clusters import count_clusters
+from headway.model.page import Kind, Outcome, Page, PageKey, Site
+from headway.policy import traps
 from headway.policy.duplicates import EVERY_BIT, Mirrors, distance
-from headway.policy.traps import TrapWatch, addresses
-from headway.policy.traps.family import CREDIT
-from headway.policy.traps.watch import COMBINED_QUERY, NUMBERING, REPEATING_PATH, SAME_PAGE, SESSION_ID
+from headway.policy.traps import (
+    COMBINED_QUERY,
+    CREDIT,
+    NUMBERING,
+    REPEATING_PATH,
+    SAME_PAGE,
+    SESSION_ID,
+    TrapWatch,
+)
+from headway.store.reader import RunReader
 from headway.units import Instant
+from headway.view.summary import count_clusters, noticed
 
 NOW = Instant(1_790_000_000.0)
 SITE = Site("https://a.example")
@@ -43,14 +51,14 @@ def test_what_follows_itself_three_times_repeats_itself(
     run: list[str], before: list[str], after: list[str]
 ) -> None:
     path = "/" + "/".join([*before, *run, *run, *run, *after])
-    assert addresses.repeats_itself(path)
+    assert traps.repeats_itself(path)
     assert TrapWatch().judge(NOW, page(path), None) == REPEATING_PATH
 
 
 @given(st.lists(NAMES, unique=True, max_size=12), st.integers(0, 9999))
 def test_a_path_of_different_names_never_repeats_itself(names: list[str], number: int) -> None:
-    assert not addresses.repeats_itself("/" + "/".join(names))
-    assert not addresses.repeats_itself(f"/{number}/{number}/{number}/{number}/x")
+    assert not traps.repeats_itself("/" + "/".join(names))
+    assert not traps.repeats_itself(f"/{number}/{number}/{number}/{number}/x")
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(st.integers(0, 2**64), min_size=2, unique=True))
@@ -167,6 +175,20 @@ def test_clusters_hold_what_is_near_and_nothing_else(wanted: int, dice: random.R
 def test_there_are_never_more_clusters_than_pages_in_them(fingerprints: list[int]) -> None:
     counted = count_clusters(fingerprints)
     assert 0 <= 2 * counted.clusters <= counted.pages <= len(fingerprints)
+
+
+@given(st.lists(FINGERPRINTS, min_size=1, max_size=10), st.integers(2, 4))
+def test_a_page_is_no_near_duplicate_of_its_earlier_visits(newest: list[int], visits: int) -> None:
+    answers = [
+        ("https://a.example", f"/{number}", newest[number] if visit == visits else 7 << 40)
+        for visit in range(1, visits + 1)
+        for number in range(len(newest))
+    ]
+    reader = Mock(spec=RunReader)
+    reader.outcomes.return_value, reader.notices.return_value = [], []
+    reader.fingerprints.return_value = iter(answers)
+    expected = count_clusters(newest)
+    assert noticed(reader).nearly_alike == ({"https://a.example": expected} if expected.clusters else {})
 
 
 @given(FINGERPRINTS, FINGERPRINTS)

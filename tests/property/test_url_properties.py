@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headway.parse.url import canonical, page_of, pages_of
+from headway.pages.url import canonical, page_of, pages_of
 
 PIECES = (
     st.sampled_from(

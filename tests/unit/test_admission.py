@@ -83,7 +83,7 @@ def test_an_empty_queue_starts_nothing() -> None:
 def test_a_download_cannot_be_under_way_twice_nor_end_without_having_begun() -> None:
     manager = admission()
     start(manager, queue(a=1))
-    with pytest.raises(ValueError, match="under way already"):
+    with pytest.raises(ValueError, match="has already started"):
         manager.started("a", BytesPerSecond(1.0))
     with pytest.raises(KeyError):
         manager.ended("b")

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from headway.model.page import Site
-from headway.policy.allocation.allocator import Allocator, SiteDemand, advise
-from headway.policy.allocation.capacity import Timetable
-from headway.policy.allocation.problem import Objective
+from headway.planning import priority_lists
+from headway.planning.allocator import Allocator, SiteDemand, advise
+from headway.planning.problem import Objective, Timetable
 from headway.units import BytesPerSecond, Instant, Seconds
 
 NOW = Instant(1_700_000_000.0)
@@ -43,7 +43,7 @@ def test_no_more_sites_are_open_than_there_are_seats() -> None:
     assert len(Allocator(seats=3).decide(NOW, demands, LINK).rates) == 3
 
 
-def test_a_deadline_that_cannot_be_met_is_told_at_once_with_what_would_help() -> None:
+def test_a_deadline_that_cannot_be_met_is_reported_at_once_with_what_would_help() -> None:
     demands = [demand("a", 3000.0, due_s=10.0), demand("b", 100.0, due_s=10.0)]
     allocation = Allocator(Objective.LATE_SITES).decide(NOW, demands, LINK)
     assert allocation.late == ("a",)
@@ -110,7 +110,7 @@ def test_a_new_site_a_moved_deadline_a_lower_cap_or_an_early_end_make_a_new_plan
     assert allocator.plans_made == 2
 
 
-def test_a_link_that_changes_makes_a_new_plan_but_a_turn_foreseen_does_not() -> None:
+def test_a_changed_link_makes_a_new_plan_but_a_planned_change_does_not() -> None:
     allocator = Allocator()
     demands = [demand("a", 1000.0, due_s=60.0), demand("b", 2000.0, due_s=90.0)]
     later = Timetable([(0.0, 100.0), (10.0, 50.0)])
@@ -205,3 +205,17 @@ def test_weight_decides_between_sites_that_cannot_both_be_in_time() -> None:
     demands = [demand("plain", 100.0, due_s=1.0), demand("dear", 100.0, due_s=1.0, weight=5.0)]
     allocation = Allocator(Objective.TARDINESS).decide(NOW, demands, LINK)
     assert allocation.late == ("plain",)
+
+
+@pytest.mark.parametrize("precision_s", [1e-15, 1e-9])
+@pytest.mark.parametrize("room_after", [-1.0, -1e-3])
+def test_the_last_moment_with_room_is_found_days_ahead_and_while_the_link_is_closed(
+    precision_s: float, room_after: float
+) -> None:
+    """Floats days ahead lie further apart than the precision, and room does not change on a closed link."""
+    last_at = 1_000_000.3
+
+    def room(after_s: float) -> float:
+        return last_at - after_s if after_s <= last_at else room_after
+
+    assert priority_lists._last_with_room(room, 1_209_600.0, precision_s) == pytest.approx(last_at, abs=1e-8)

@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 
 from headway.errors import JobError
-from headway.policy.allocation import virtual
-from headway.policy.allocation.baselines import probandwidth, prodataamount, random_shares
-from headway.policy.allocation.constant import (
+from headway.planning import policies
+from headway.planning.baselines import (
     is_sufficient,
     m_maxt,
     m_stet,
     m_sumt,
+    probandwidth,
+    prodataamount,
+    random_shares,
     required_bandwidth,
 )
-from headway.policy.allocation.feasibility import least_bandwidths
-from headway.policy.allocation.policies import POLICIES, run_policy
-from headway.policy.allocation.problem import Objective, Problem
+from headway.planning.feasibility import least_bandwidths
+from headway.planning.policies import POLICIES, run_policy
+from headway.planning.problem import Objective, Problem
 
 RATIOS = np.array([1, 1.3, 1.6, 1.9, 2.2, 2.5])
 SIX_SITES_KBIT = 125_000 * RATIOS / RATIOS.sum()
@@ -82,7 +84,7 @@ def test_m_sumt_gives_square_root_shares_where_no_deadline_presses() -> None:
     assert m_sumt(Problem.of([1.0, 4.0, 9.0], 12.0)) == pytest.approx([2.0, 4.0, 6.0])
 
 
-def test_m_stet_ends_nobody_before_the_deadline() -> None:
+def test_m_stet_ends_no_site_before_the_deadline() -> None:
     problem = Problem.of([10.0, 10.0, 40.0], 5.0, deadline_s=[100.0, 2.0, 4.0])
     rates = m_stet(problem)
     assert rates.sum() == pytest.approx(5.0)
@@ -125,7 +127,7 @@ def test_a_cap_below_the_need_makes_every_bandwidth_insufficient() -> None:
     assert run_policy("headway", problem, Objective.TARDINESS).total_tardiness_s == pytest.approx(1.0)
 
 
-def test_a_round_hands_rates_on_and_allocates_anew_when_its_first_sites_are_done() -> None:
+def test_a_round_passes_rates_on_and_allocates_again_when_its_first_sites_are_done() -> None:
     # Two crawlers: a and b are due first and end together at 4 s; c and d follow as a second round.
     problem = Problem.of([10.0, 30.0, 20.0, 20.0], 10.0, deadline_s=[5.0, 6.0, 7.0, 8.0], crawlers=2)
     done = run_policy("realloc-maxt", problem)
@@ -177,7 +179,7 @@ def test_with_estimates_wrong_by_30_per_cent_headway_still_meets_the_most_deadli
     deadlines[order] = np.cumsum(data[order]) * rng.uniform(0.9, 1.5, 50)
     problem = Problem.of(data, 1.2, deadline_s=deadlines, crawlers=5)
     actual = data * rng.uniform(0.7, 1.3, 50)
-    ours = virtual.run(problem, Objective.LATE_SITES, actual, margin=0.3)
+    ours = policies.run(problem, Objective.LATE_SITES, actual, margin=0.3)
     rounds = [name for name in POLICIES if name.startswith(("realloc", "alloconce"))]
     assert ours.late <= min(run_policy(name, problem, actual=actual).late for name in rounds)
 
@@ -200,7 +202,7 @@ def test_ga_and_de_come_near_the_optimum_and_refuse_what_they_cannot_search() ->
         ({"data_bytes": [math.nan]}, "data_bytes"),
         ({"data_bytes": [math.inf]}, "finite"),
         ({"data_bytes": [1.0], "deadline_s": [-1.0]}, "past"),
-        ({"data_bytes": [1.0], "deadline_s": [math.nan]}, "past, or not a number"),
+        ({"data_bytes": [1.0], "deadline_s": [math.nan]}, "past or not a number"),
         ({"data_bytes": [1.0], "cap_bytes_per_s": [0.0]}, "cap_bytes_per_s"),
         ({"data_bytes": [1.0], "weight": [0.0]}, "weight"),
         ({"data_bytes": [1.0], "xi": [-1.0]}, "xi"),
@@ -226,7 +228,7 @@ def test_no_sites_at_all_is_a_plan_of_nothing() -> None:
 
 
 def test_only_headway_can_live_with_hours_of_no_bandwidth() -> None:
-    from headway.policy.allocation.capacity import Timetable
+    from headway.planning.problem import Timetable
 
     night_only = Timetable([(0.0, 10.0), (5.0, 0.0), (50.0, 10.0)])
     problem = Problem.of([40.0, 40.0], night_only, deadline_s=[60.0, 5.0])

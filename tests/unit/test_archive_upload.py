@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.fleetweb import FleetWeb
 
+from headway.cluster.folder import CollectorFolder, Uploader
 from headway.errors import StoreError
-from headway.fleet.folder import CollectorFolder
-from headway.fleet.upload import Uploader
-from headway.testing.fleetweb import FleetWeb
 
 s3fs = pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")
@@ -64,7 +63,7 @@ def test_nothing_is_sent_twice(storage, folder):
     assert uploader.send_finished(LENGTHS, None) == 0
 
 
-def test_a_folder_whose_files_were_sent_is_taken_up_again(storage, folder):
+def test_a_folder_whose_files_were_uploaded_is_reused(storage, folder):
     Uploader(folder.path, "s3://crawls/three").send_finished(LENGTHS, OPEN)
     folder.open(LENGTHS | {OPEN: 90})
     folder.close()
@@ -77,7 +76,7 @@ def test_a_file_that_was_lost_and_not_sent_is_missed(storage, folder):
         folder.open(LENGTHS)
 
 
-def test_a_storage_that_is_not_there_is_said_to_be_and_everything_is_kept(storage, folder, monkeypatch):
+def test_a_missing_storage_is_reported_and_everything_is_kept(storage, folder, monkeypatch):
     uploader = Uploader(folder.path, "s3://crawls/four")
     uploader._root = "no-such-bucket-anywhere/four"
     with pytest.raises(StoreError, match="cannot be used"):

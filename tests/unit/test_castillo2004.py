@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.sim.synthetic import SyntheticSpec
+from headway.sim.web import SyntheticSpec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -7,16 +7,18 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headway.archive.records import cdx_timestamp, uri
+from headway.archive.warc import surt
 from headway.errors import StoreError
 from headway.model.command import PageState, SaveSettled
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page
+from headway.model.page import Kind, Outcome, Page
 from headway.ports import Response
-from headway.store import cdxj
-from headway.store.cdxj import write_index
-from headway.store.runfolder import RunFolder
-from headway.store.surt import surt
+from headway.store import run_folder
+from headway.store.rows import cdxj_lines, url_of
+from headway.store.run_folder import RunFolder, write_index
 
 VECTORS = [
     line.split("\t") for line in (Path(__file__).parent / "surt_vectors.tsv").read_text().splitlines() if line
@@ -26,7 +28,7 @@ NOW = 1_763_251_446.5
 
 
 @pytest.mark.parametrize(("url", "key"), VECTORS)
-def test_keys_are_those_that_pywb_reckons(url, key):
+def test_keys_are_equal_to_those_of_pywb(url, key):
     assert surt(url) == key
 
 
@@ -86,7 +88,7 @@ def test_lines_are_sorted_by_their_octets_in_one_run_or_many(folder, monkeypatch
     assert whole.isascii()
     for run_lines in (1, 4, 25):
         assert write_index(folder.path, run_lines=run_lines).read_bytes() == whole
-    monkeypatch.setattr("headway.store.cdxj._MOST_RUNS", 3)
+    monkeypatch.setattr("headway.store.run_folder._MOST_RUNS", 3)
     assert write_index(folder.path, run_lines=2).read_bytes() == whole
 
 
@@ -104,7 +106,7 @@ def test_an_index_that_fails_leaves_the_old_one_and_no_litter(folder, monkeypatc
     def fail(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cdxj.os, "fsync", fail)
+    monkeypatch.setattr(run_folder.os, "fsync", fail)
     with pytest.raises(StoreError, match="the disk is full"):
         folder.write_index()
     index = folder.path / "indexes" / "index.cdxj"
@@ -121,3 +123,27 @@ def test_odd_urls_keep_to_their_line(folder):
         assert key.startswith("org,example)/")
         assert len(timestamp) == 14
         assert json.loads(fields)["url"].startswith(SITE)
+
+
+@given(
+    path=st.one_of(
+        st.from_regex(r"(/[A-Za-z0-9_.-]{1,6}){1,4}/?", fullmatch=True),
+        st.text(max_size=20).map(lambda text: "/" + text),
+        st.just("=http://elsewhere.example/ä?b=%20"),
+    ),
+    content_type=st.one_of(st.just("Text/HTML; charset=x"), st.text(max_size=10)),
+    status=st.sampled_from([0, 200]),
+)
+def test_a_line_has_the_key_and_the_fields_of_its_capture(path, content_type, status):
+    site = "http://www.example.org:8080"
+    row = (1, site, path, NOW, content_type, status, "sha1:ABC", 10, 20, "archive/a.warc.gz", "response")
+    (line,) = cdxj_lines([row])
+    assert line.endswith(b"}\n")
+    key, timestamp, fields = line[:-1].decode().split(" ", 2)
+    url = uri(url_of(path, site))
+    assert key == surt(url)
+    assert timestamp == cdx_timestamp(NOW)
+    mime = content_type.partition(";")[0].strip().lower() or "unk"
+    names = ("url", "mime", "status", "digest", "length", "offset", "filename")
+    values = (url, mime, str(status) if status else "-", "ABC", "10", "20", "a.warc.gz")
+    assert list(json.loads(fields).items()) == list(zip(names, values, strict=True))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.charset import decode, in_utf_8
+from headway.pages.headers import decode, in_utf_8
 
 TEXT = "<p>naïve – Привет"
 

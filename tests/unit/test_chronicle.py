@@ -6,40 +6,34 @@ from itertools import pairwise
 
 import pytest
 
-from headway.app.chronicle import Chronicle
-from headway.crawl.bound import LinkBound
-from headway.crawl.machine import Crawl
-from headway.crawl.steward import Steward
+from headway.engine.bandwidth import BandwidthPlanner, LinkBound
+from headway.engine.forecast import Forecaster
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import FetchPage
 from headway.model.event import PageSettled, Seeded
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Lease, Page, PageKey, Site
-from headway.model.task import Task
-from headway.policy.allocation.allocator import Allocator
+from headway.model.page import Kind, Lease, Outcome, Page, PageKey, Site, Task
+from headway.planning.allocator import Allocator
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.prediction import Prediction
-from headway.policy.retry import RetryPolicy
 from headway.policy.scope import Scope
 from headway.policy.timetable import Timetable
+from headway.runtime.crawling import Chronicle
 from headway.units import BytesPerSecond, Instant, Seconds
 
 BOUND = BytesPerSecond(100_000.0)
 
 
-def crawl_of(sites: int, *, is_planned: bool) -> Crawl:
+def crawl_of(sites: int, *, is_planned: bool) -> Engine:
     politeness = Politeness(interval_s=Seconds(1.0))
     prediction = Prediction(BytesPerSecond(20_000.0))
-    crawl = Crawl(
-        ordering=Depth(),
-        scope=Scope(),
-        politeness=politeness,
-        retry=RetryPolicy(),
-        max_connections=4,
-        lease_s=Seconds(1e6),
-        asks_robots=False,
+    crawl = Engine(
+        Policies(ordering=Depth(), scope=Scope(), politeness=politeness, retry=RetryPolicy()),
+        EngineSettings(max_connections=4, lease_s=Seconds(1e6), asks_robots=False),
         bound=LinkBound(Timetable(BOUND)) if is_planned else None,
-        steward=Steward(Allocator(), politeness, prediction) if is_planned else None,
+        planner=BandwidthPlanner(Allocator(), politeness, prediction) if is_planned else None,
+        forecaster=Forecaster(politeness, max_connections=4) if is_planned else None,
     )
     names = [Site(f"http://site{number}.test") for number in range(sites)]
     pages = tuple(
@@ -86,7 +80,10 @@ def test_a_planned_site_has_its_share_and_its_forecast() -> None:
     for row in rows:
         assert row.forecast_from_at is not None
         assert row.forecast_to_at is not None
-        assert 0 < row.forecast_from_at <= row.forecast_to_at
+        assert row.forecast_at is not None
+        assert 0 < row.forecast_from_at <= row.forecast_at <= row.forecast_to_at
+        assert row.deadline_chance is not None
+        assert 0 <= row.deadline_chance <= 1
         assert row.left_bytes is not None
         assert row.share_bytes_per_s is not None
 
@@ -100,7 +97,7 @@ def test_the_gauges_predict_no_more_than_the_bound() -> None:
     assert Chronicle(crawl_of(5, is_planned=False)).gauges(Instant(0.0)).predicted_bytes_per_s is None
 
 
-def test_a_site_that_is_over_is_said_to_hold_nothing_more() -> None:
+def test_a_site_that_has_ended_has_nothing_left() -> None:
     crawl = crawl_of(1, is_planned=True)
     chronicle = Chronicle(crawl)
     now = 0.0

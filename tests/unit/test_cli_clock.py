@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headway.app.clock import WallClock
+from headway.runtime.driver import WallClock
 
 
 def test_a_clock_that_is_set_meanwhile_moves_nothing() -> None:

@@ -31,11 +31,11 @@ def refusal(targets: tuple[str, ...], **options: object) -> str:
             "--bandwidth: '5' is not a rate such as '5 Mbit/s' or '200 KB/s'; the unit is missing",
         ),
         ("bandwidth", "5Mb/s", "write 'bit' for bits and 'B' for bytes"),
-        ("bandwidth", "0 KB/s", "above zero"),
+        ("bandwidth", "0 KB/s", "write a rate or a part of the link (above 0)"),
         ("bandwidth", "-5 KB/s", "must not be negative"),
         ("bandwidth", "1e999 TB/s", "too large"),
         ("bandwidth", "５ MB/t", "is not a rate"),
-        ("deadline", "2020-01-01", "--deadline: '2020-01-01' is in the past: the crawl begins at"),
+        ("deadline", "2020-01-01", "--deadline: '2020-01-01' is in the past: the crawl starts at"),
         ("deadline", "0 s", "leaves no time at all"),
         ("deadline", "25:00", "is not a deadline such as"),
         ("deadline", "99999999999999 w", "more than a hundred years away"),
@@ -44,13 +44,13 @@ def refusal(targets: tuple[str, ...], **options: object) -> str:
         ("interval", "5", "--interval: '5' is not a duration"),
         ("interval", "-5 s", "must not be negative"),
         ("interval", "9999999 w", "more than a hundred years"),
-        ("max_pages", 0, "--max-pages: 0 is not a whole number above zero"),
+        ("max_pages", 0, "--max-pages: 0 is too small; write a whole number (1 or more) such as"),
         ("max_pages", -1, "--max-pages: -1"),
-        ("max_pages", 10**30, "below 2^63"),
-        ("max_depth", -1, "--max-depth: -1 is not a number of links from a seed"),
+        ("max_pages", 10**30, "2^63 or more"),
+        ("max_depth", -1, "--max-depth: -1 is too small; write a number of links from a seed (0 or more)"),
         ("max_connections", 0, "--max-connections: 0"),
         ("pages_per_connection", 0, "--pages-per-connection: 0"),
-        ("strategy", "fastest", "--strategy: 'fastest' is no ordering; choose one of"),
+        ("strategy", "fastest", "--strategy: 'fastest' is not an ordering; use one of"),
         ("accept", ("html",), "--accept: 'html' is not a media type such as 'text/html'"),
         ("user_agent", "", "--user-agent: ''"),
         (
@@ -68,7 +68,7 @@ def test_a_bad_option_is_named_as_it_was_written(option: str, value: object, wor
 
 
 @pytest.mark.parametrize("proxy", ["http://me:hunter2@", "ftp://me:hunter2@a.test", "me:hunter2@a.test:1"])
-def test_a_bad_proxy_is_told_without_its_password(proxy: str) -> None:
+def test_a_bad_proxy_is_reported_without_its_password(proxy: str) -> None:
     assert "hunter2" not in refusal((URL,), proxy=proxy)
 
 
@@ -95,12 +95,15 @@ def test_a_bad_option_is_not_blamed_on_the_job_file(tmp_path: Path) -> None:
         ),
         ("[crawl.scope]\nsuffixes = ['a b']", "line 2: crawl.scope.suffixes: 'a b'"),
         ("[crawl.scope]\ndeny = ['papers']", "it begins with / or *"),
-        ("[crawl.limits]\nbody = '0 B'", "line 2: crawl.limits.body: '0 B' is not above zero"),
-        ("[crawl.quota]\nday = '0 B'", "line 2: crawl.quota.day: '0 B' is not above zero"),
+        ("[crawl.limits]\nbody = '0 B'", "line 2: crawl.limits.body: '0 B' is too small; write a size"),
+        ("[crawl.quota]\nday = '0 B'", "line 2: crawl.quota.day: '0 B' is too small; write a size (above 0)"),
         ("[[site]]\nurl = 'http://b.org/'\nmax_bytes = ''", "line 3: site.max_bytes: ''"),
-        ("[[site]]\nurl = 'http://b.org/'\nmax_bytes = '1e40 GB'", "too large to be a size"),
+        ("[[site]]\nurl = 'http://b.org/'\nmax_bytes = '1e40 GB'", "is too large"),
         ("[[site]]\nurl = 'http://b.org/'\nweight = inf", "line 3: site.weight: inf"),
-        ("[[site]]\nurl = 'http://b.org/'\nweight = '3'", "line 3: site.weight: expected a number, got text"),
+        (
+            "[[site]]\nurl = 'http://b.org/'\nweight = '3'",
+            "line 3: site.weight: expected a number such as weight = 1.0, but got the text '3'",
+        ),
         ("[crawl]\n'schlüssel \N{KEY}' = 1", "line 2: crawl.schlüssel \N{KEY}: there is no such key"),
     ],
 )
@@ -135,7 +138,7 @@ def test_what_is_no_url_is_shown_with_one_that_is(url: str) -> None:
 
 
 def test_a_job_file_and_urls_do_not_mix() -> None:
-    with pytest.raises(click.UsageError, match="one job file or some URLs"):
+    with pytest.raises(click.UsageError, match="one job file or URLs"):
         job_from(("job.toml", URL), {}, NOW)
 
 

@@ -9,55 +9,60 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from rich.console import Console
 
-from headway.app.view import SiteLine, Trouble, View
-from headway.cli.log import Log
-from headway.cli.progress import Progress, line_of, picture_of
+from headway.cli.frame import Log
+from headway.cli.progress import Progress, display_of, line_of
 from headway.errors import StoreError
-from headway.model.page import Site
-from headway.units import UNBOUNDED, BytesPerSecond, Instant
-
-NOW = Instant(1000.0)
+from headway.view.link import LinkFigures
+from headway.view.run import ErrorCount, Phase, RobotsTrouble, RunView, SiteState
 
 
-def site_line(number: int, state: str = "fetching", deadline_at: float | None = 1500.0) -> SiteLine:
-    due_at = None if deadline_at is None else Instant(deadline_at)
-    return SiteLine(
-        site=Site(f"http://www{number}.example.org"),
-        state=state,
+def site_state(number: int, phase: Phase = "fetching", deadline_at: float | None = 1500.0) -> SiteState:
+    return SiteState(
+        site=f"http://www{number}.example.org",
+        phase=phase,
+        outlook="on-time",
         done=10 * number,
         waiting=5,
         failed=number % 2,
         wire_bytes=100_000,
+        began_at=940.0,
         rate_bytes_per_s=2000.0,
-        deadline_at=due_at,
-        forecast_at=(Instant(1100.0), Instant(1200.0)),
-        ended_at=Instant(900.0) if state == "done" else None,
+        deadline_at=deadline_at,
+        forecast_from_at=1100.0,
+        forecast_to_at=1200.0,
+        ended_at=900.0 if phase == "done" else None,
     )
 
 
-def view_of(sites: int, capacity: float = 100_000.0, **others: object) -> View:
-    return View(
-        now=NOW,
-        started_at=Instant(940.0),
+def view_of(sites: int, bound: float | None = 100_000.0, **others: object) -> RunView:
+    return RunView(
+        name="run",
+        state="running",
+        now=1000.0,
+        started_at=940.0,
+        last_seen_at=1000.0,
+        elapsed_s=60.0,
+        link=LinkFigures(rate_bytes_per_s=95_000.0),
+        bound_bytes_per_s=bound,
+        sites=tuple(site_state(number) for number in range(sites)),
+        site_count=sites,
+        sites_done=0,
         done=123,
         waiting=45,
         in_flight=6,
         failed=7,
         wire_bytes=8_900_000,
-        rate_bytes_per_s=95_000.0,
-        capacity_bytes_per_s=BytesPerSecond(capacity),
-        sites=tuple(site_line(number) for number in range(sites)),
-        other_sites=0,
-        errors={"missing": 3, "timeout-idle": 1},
+        errors=[ErrorCount("failed", "missing", 3), ErrorCount("failed", "timeout-idle", 1)],
         **others,  # type: ignore[arg-type]
     )
 
 
-def drawn(view: View, columns: int, lines: int) -> list[str]:
+def drawn(view: RunView, columns: int, lines: int) -> list[str]:
     console = Console(file=io.StringIO(), width=columns, height=lines, markup=False)
-    console.print(picture_of(view, columns, lines))
+    console.print(display_of(view, columns, lines))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -77,37 +82,52 @@ def test_a_picture_can_be_drawn_on_a_screen_that_is_none(sites: int, columns: in
 
 
 def test_on_80_columns_sites_show_their_rate_and_deadline() -> None:
-    text = "\n".join(drawn(view_of(3), 80, 24))
+    text = "\n".join(drawn(view_of(3, forecast_at=1200.0), 80, 24))
     for word in (
         "http://www1.example.org",
         "fetching",
         "2 KB/s",
         "in 8 min 20 s",
+        "69%",
+        "0 of 3 sites done, ends within 3 min 20 s",
         "95 KB/s of 100 KB/s (95%)",
     ):
         assert word in text
+
+
+def test_what_is_left_by_the_estimate_decides_how_far_the_crawl_is() -> None:
+    known = view_of(1, left_bytes=8_900_000.0)
+    assert known.progress == 0.5
+    assert view_of(1).progress == (123 + 7) / (123 + 7 + 45 + 6)
+    assert "50%, 0 of 1 sites done" in "\n".join(drawn(known, 100, 24))
+
+
+def test_the_end_is_shown_only_when_all_unfinished_sites_are_known() -> None:
+    view = structs.replace(view_of(3, forecast_at=1200.0), site_count=9)
+    assert "ends within" not in "\n".join(drawn(view, 100, 24))
+    assert "ends within" in "\n".join(drawn(structs.replace(view, sites_done=6), 100, 24))
 
 
 def test_the_plain_line_has_the_sums_the_rate_and_the_errors() -> None:
     line = line_of(view_of(1))
     for word in ("123 pages done", "45 waiting", "7 failed", "8.9 MB", "95 KB/s of 100 KB/s", "3 missing"):
         assert word in line
-    assert " of " not in line_of(view_of(1, capacity=UNBOUNDED))
+    assert " of " not in line_of(view_of(1, bound=None))
 
 
-def test_a_site_in_trouble_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
-    trouble = Trouble(Site("http://dead.example"), "connect-failed: refused", Instant(1030.0))
+def test_a_site_in_trouble_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    trouble = RobotsTrouble("http://dead.example", "connect-failed: refused", 1030.0)
     with Progress(Log(), lambda: view_of(1, troubles=(trouble,))) as progress:
         progress.refresh()
         progress.refresh()
     said = capsys.readouterr().err
-    assert said.count("http://dead.example: its robots.txt cannot be had (connect-failed: refused)") == 1
-    assert "asked again in 30.0 s" in said
+    assert said.count("http://dead.example: robots.txt cannot be fetched (connect-failed: refused)") == 1
+    assert "retry in 30.0 s" in said
 
 
 def test_json_lines_carry_the_facts_and_nothing_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log(as_json=True)
-    with Progress(log, lambda: view_of(1, capacity=UNBOUNDED)) as progress:
+    with Progress(log, lambda: view_of(1, bound=None)) as progress:
         progress.refresh()
     assert log.problem(StoreError("run: the disk is full")) == 5
     first, last = (json.loads(line) for line in capsys.readouterr().err.splitlines())
@@ -122,14 +142,14 @@ def test_what_servers_say_cannot_steer_the_terminal_nor_pass_for_markup(
     assert capsys.readouterr().err == "http://[fe80::1]/ said \ufffd[2J\ufffd[bold]boo[/bold]\n"
 
 
-def test_a_log_that_nobody_reads_falls_silent_instead_of_failing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_log_falls_silent_instead_of_failing(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
         log = Log()
         log.say("note", "anybody there?")
-        assert not log.is_heard
+        assert not log.is_open
         log.say("note", "apparently not")
 
 

@@ -6,16 +6,16 @@ import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping
 
+from tests.support.script import LoopClock
+from tests.support.virtualtime import run_in_virtual_time
+
 from headway.errors import StoreError
-from headway.live.collector import MakeRoom, WebCollector, _is_soon_parsed
 from headway.model.command import FetchPage
 from headway.model.event import Event, PageSettled
-from headway.model.outcome import Capture, Kind
-from headway.model.page import Lease, Page, PageKey, Site
-from headway.parse.parsed import ParseOptions
+from headway.model.page import Capture, Kind, Lease, Page, PageKey, Site
+from headway.pages.parsed import ParseOptions
 from headway.ports import Original, Request, Response
-from headway.testing.script import LoopClock
-from headway.testing.virtualtime import run_in_virtual_time
+from headway.runtime.collector import KnownPages, MakeRoom, PageReading, WebCollector, _is_soon_parsed
 from headway.units import BytesPerSecond, Instant, Seconds
 
 SITES = tuple(Site(f"http://s{number}.test") for number in range(4))
@@ -107,10 +107,13 @@ class Crawled:
         self.problems: list[BaseException] = []
         self.is_over = False
 
-    def settle(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         assert not self.is_over
         assert isinstance(event, PageSettled)
         self.settled.append(event.lease.page.site)
+
+    def fail(self, problem: BaseException) -> None:
+        self.problems.append(problem)
 
 
 def collected(
@@ -120,17 +123,16 @@ def collected(
         collector = WebCollector(
             web,
             shelf,
-            lambda _: None,
             LoopClock(),
-            user_agent="test",
-            accept_types=None,
-            parse_options=ParseOptions(),
+            reading=PageReading(ParseOptions(), "test"),
+            known=KnownPages(lambda _: None),
             make_room=make_room,
         )
         crawled = Crawled()
+        collector.attach(crawled)
         for number, site in enumerate(SITES):
             lease = Lease(number, Page(f"{site}/", site, PageKey(number)), 0, Instant(100.0))
-            collector.start(FetchPage(lease), crawled.settle, crawled.problems.append)
+            collector.start(Instant(0.0), FetchPage(lease))
         await asyncio.sleep(1.0)
         web.answers.set()
         if isinstance(web, PromptWeb):

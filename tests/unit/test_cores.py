@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headway.app.cores import Cores, keep_to
+from headway.runtime.process import Cores, keep_to
 
 
 def test_as_many_workers_as_cores_have_one_each() -> None:
@@ -17,12 +17,12 @@ def test_as_many_workers_as_cores_have_one_each() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_with_more_or_fewer_workers_nobody_is_told_where_to_run(processes: int) -> None:
+def test_with_more_or_fewer_workers_none_is_pinned(processes: int) -> None:
     cores = Cores(processes, {0, 1, 2})
     assert {cores.take(pid) for pid in range(processes)} == {None}
 
 
-def test_whoever_takes_the_place_of_a_worker_has_its_core() -> None:
+def test_the_successor_of_a_worker_has_its_core() -> None:
     cores = Cores(2, {0, 1})
     first, second = cores.take(100), cores.take(101)
     cores.give_back(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.store.postgres.address import Address
+from headway.store.postgres.connection import Address
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,16 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the dashboard needs the extra 'serve'")
 
-from headway.app.limit import LIMIT_FILE
-from headway.app.orderfile import OrderWatch
+from tests.support.runs import BOUND, PAGE_BYTES, make_run
+
+from headway.dashboard.application import Served
 from headway.dashboard.safety import new_token
-from headway.dashboard.server import Served
-from headway.dashboard.watching import Watching, mean_rate
+from headway.dashboard.watching import WatchedRun
 from headway.errors import StoreError
-from headway.model.order import AddSite, SetDeadline, StopSite
-from headway.store.course import Gauges
-from headway.store.onlooker import SampleNow
+from headway.model.command import AddSite, SetDeadline, StopSite
+from headway.runtime.control import LIMIT_FILE, OrderWatch
+from headway.store.rows import Gauges
 from headway.store.sqlite import SqliteStore
-from headway.testing.runs import BOUND, PAGE_BYTES, make_run
 from headway.units import BytesPerSecond, Instant
 
 A, B = "http://a.test", "http://b.test:8080"
@@ -119,13 +118,6 @@ def test_the_link_has_a_point_a_second_with_bound_and_prediction(client: Client)
     assert client.look(f"link?after={middle}") == link[10:]
 
 
-def test_the_mean_of_the_link_goes_by_how_long_each_step_was() -> None:
-    steps = [(0.0, 0), (10.0, 1000), (10.6, 1600), (10.7, 1600), (20.0, 0), (21.0, 100)]
-    samples = [SampleNow(at, carried, 1000.0, None, 0, 0, 0, 0, 0) for at, carried in steps]
-    assert mean_rate(samples) == pytest.approx((1600 + 100) / (10.7 + 1.0))
-    assert mean_rate([]) == 0.0
-
-
 def test_sites_can_be_found_sorted_and_paged(client: Client) -> None:
     both = client.look("sites?sort=site")
     assert [line["site"] for line in both["sites"]] == [A, B]
@@ -174,7 +166,7 @@ def test_happenings_have_the_failures_newest_first(client: Client) -> None:
         "run?x=1",
     ],
 )
-def test_a_bad_question_is_told_what_is_wrong(client: Client, path: str) -> None:
+def test_a_bad_request_gets_the_reason(client: Client, path: str) -> None:
     status, _, body = client.ask("GET", f"/api/v1/{path}")
     assert status == 400
     assert json.loads(body)["problem"]
@@ -298,7 +290,7 @@ def test_names_of_this_machine_are_answered_to(client: Client, host: str) -> Non
     assert client.ask("GET", "/api/v1/run", host=host)[0] == 200
 
 
-def test_another_sites_page_is_told_nothing(client: Client) -> None:
+def test_a_page_of_another_site_learns_nothing(client: Client) -> None:
     assert client.ask("GET", "/api/v1/run", sec_fetch_site="cross-site")[0] == 403
     assert client.ask("GET", "/api/v1/run", sec_fetch_site="same-origin")[0] == 200
     _, headers, _ = client.ask("OPTIONS", "/api/v1/orders", origin="http://evil.test")
@@ -312,7 +304,7 @@ def test_off_loopback_nothing_is_seen_without_the_token(public: Client, path: st
     assert status == (404 if path == "/elsewhere" else 200)
 
 
-def test_off_loopback_the_empty_page_is_there_for_whoever_has_a_token_to_enter(public: Client) -> None:
+def test_off_loopback_the_empty_page_is_served_to_enter_a_token(public: Client) -> None:
     assert public.ask("GET", "/")[0] == 200
     assert public.ask("GET", "/static/main.js")[0] == 200
 
@@ -346,9 +338,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         Served(tmp_path, host="127.0.0.1", port=0, token=TOKEN)
 
 
-def test_a_run_that_is_spoilt_is_a_problem_that_is_told(run: Path) -> None:
+def test_a_damaged_run_is_reported(run: Path) -> None:
     ticking = iter(range(1_900_000_000, 1_900_000_100))
-    watching = Watching(run, clock=lambda: float(next(ticking)))
+    watching = WatchedRun(run, clock=lambda: float(next(ticking)))
     try:
         assert watching.picture().run.done == 36
         (run / "crawl.sqlite").write_bytes(b"something else" * 1000)
@@ -360,7 +352,7 @@ def test_a_run_that_is_spoilt_is_a_problem_that_is_told(run: Path) -> None:
 
 def test_the_run_is_read_once_a_second_however_many_look_on(run: Path) -> None:
     now = [1_900_000_000.0]
-    watching = Watching(run, clock=lambda: now[0])
+    watching = WatchedRun(run, clock=lambda: now[0])
     try:
         first = watching.picture()
         now[0] += 0.5
@@ -371,14 +363,14 @@ def test_the_run_is_read_once_a_second_however_many_look_on(run: Path) -> None:
         watching.close()
 
 
-def test_what_waits_is_counted_where_nobody_has_written_it_down(run: Path) -> None:
+def test_waiting_pages_are_counted_if_no_sample_has_their_number(run: Path) -> None:
     """As in a run by several processes, whose samples have the link alone."""
     connection = sqlite3.connect(run / "crawl.sqlite")
     connection.execute("UPDATE sample SET waiting = NULL, in_flight = NULL, predicted_bytes_per_s = NULL")
     connection.execute("UPDATE site SET waiting = NULL, left_bytes = NULL")
     connection.commit()
     connection.close()
-    watching = Watching(run)
+    watching = WatchedRun(run)
     try:
         picture = watching.picture()
         assert picture.run.waiting == 10
@@ -395,7 +387,7 @@ def test_a_crawl_that_looks_at_no_orders_takes_none(run: Path) -> None:
             at = Instant(1_900_000_000.0)
             store.record_sample(at, 1, BytesPerSecond(1000.0), Gauges(in_flight=in_flight))
             store.commit((), {})
-            watching = Watching(run, clock=lambda: 1_900_000_000.5)
+            watching = WatchedRun(run, clock=lambda: 1_900_000_000.5)
             assert watching.picture().run.state == "running"
             assert watching.picture().run.takes_orders is (in_flight is not None)
             watching.close()

@@ -13,11 +13,19 @@ from collections import Counter
 
 import pytest
 
+from headway.demoweb import DEFAULT_ROSTER, Layout, Scope, WebDesign, design_from, design_web
+from headway.demoweb.content import (
+    content_of,
+    empty_zip,
+    encoded,
+    pdf,
+    plain_text,
+    png,
+    postscript,
+    stylesheet,
+)
+from headway.demoweb.model import HTML_LAYOUTS
 from headway.errors import HeadwayError
-from headway.testing.demoweb import DEFAULT_ROSTER, Layout, Scope, WebDesign, design_from, design_web
-from headway.testing.demoweb.documents import empty_zip, pdf, plain_text, png, postscript, stylesheet
-from headway.testing.demoweb.page import HTML_LAYOUTS
-from headway.testing.demoweb.render import content_of, encoded
 
 
 def digest(design: WebDesign) -> str:
@@ -106,14 +114,14 @@ def test_copies_are_the_same_byte_for_byte_and_other_start_pages_are_not() -> No
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: design_web(1, roster=("libary",)), "no demo site is called 'libary'; there are library"),
-        (lambda: design_web(1, 0), "scale of the demo web must be above 0"),
+        (lambda: design_web(1, roster=("libary",)), "no demo site is named 'libary'; choose from library"),
+        (lambda: design_web(1, 0), "scale of the demo web must be greater than 0"),
         (lambda: design_web(1, -1), "not -1"),
         (lambda: design_web(1, float("nan")), "not nan"),
         (lambda: design_web(1, 1e9), "at most 1000"),
     ],
 )
-def test_what_cannot_be_made_is_said(make, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_impossible_webs_are_refused_with_the_reason(make, said: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(HeadwayError, match=said):
         make()
 

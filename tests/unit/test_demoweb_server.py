@@ -24,19 +24,9 @@ import pytest
 import uvloop
 import zstandard
 
+from headway.demoweb import QUICK, Answer, Place, Scope, Served, ServedProcess, Tempo, design_web, serve
+from headway.demoweb.model import STATUS_OF, CharsetHint, Framing, Layout, PageDesign
 from headway.errors import HeadwayError
-from headway.testing.demoweb import (
-    QUICK,
-    Answer,
-    Place,
-    Scope,
-    Served,
-    ServedProcess,
-    Tempo,
-    design_web,
-    serve,
-)
-from headway.testing.demoweb.page import STATUS_OF, CharsetHint, Framing, Layout, PageDesign
 
 UNDO: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
@@ -211,7 +201,7 @@ def test_head_has_the_same_head_and_no_body(web: ServedProcess) -> None:
         (b"GET http://127.0.0.1:1/about.html HTTP/1.1\r\n\r\n", b"200"),
     ],
 )
-def test_odd_requests_are_told_so(web: ServedProcess, request_bytes: bytes, status: bytes) -> None:
+def test_odd_requests_get_an_error(web: ServedProcess, request_bytes: bytes, status: bytes) -> None:
     assert ask_raw(web.sites["registry"], request_bytes)[9:12] == status
 
 
@@ -250,7 +240,7 @@ def test_sitemaps_list_what_the_design_says_absolute_and_in_gzip_too(web: Served
     assert len(list(feed.iter("{http://www.w3.org/2005/Atom}entry"))) > 0
 
 
-def test_robots_txt_behind_a_redirect_can_be_had(web: ServedProcess) -> None:
+def test_robots_txt_behind_a_redirect_can_be_fetched(web: ServedProcess) -> None:
     moved = ask(web.sites["harbour"], "/robots.txt")
     assert (moved.status, moved.headers["Location"]) == (301, f"{web.sites['harbour']}/static/robots.txt")
     assert b"User-agent: *" in ask(web.sites["harbour"], "/static/robots.txt").body
@@ -267,7 +257,7 @@ def test_charsets_are_named_where_the_design_says(web: ServedProcess) -> None:
     assert ask(web.sites["museum"], "/tags/header-noindex.html").headers["X-Robots-Tag"] == "noindex"
 
 
-def test_the_calendar_goes_on_for_ever(web: ServedProcess) -> None:
+def test_the_calendar_has_no_end(web: ServedProcess) -> None:
     path = "/calendar/2026/11/"
     for _ in range(40):
         page = web.design.page(Place("almanac", path))
@@ -370,7 +360,7 @@ async def test_the_log_tells_gaps_and_connections_apart() -> None:
         assert len(served.gaps_s("plain")) == 3
 
 
-async def test_closing_cuts_off_whoever_is_still_there_and_frees_the_ports() -> None:
+async def test_closing_cuts_open_connections_and_frees_the_ports() -> None:
     design = design_web(
         7, 0.1, roster=("workshop", "harbour"), tempo=Tempo(stall_s=600, rate_bytes_per_s=2_000)
     )
@@ -416,7 +406,7 @@ async def test_it_runs_on_uvloop_alike() -> None:
 async def test_a_taken_port_is_named_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(HeadwayError, match=f"port {port} on 127.0.0.1.*'plain'.*taken.*another"):
+        with pytest.raises(HeadwayError, match=f"port {port} on 127.0.0.1.*'plain'.*used.*another"):
             async with serve(design_web(7, 0.1, roster=("plain",)), port):
                 pytest.fail("served on a taken port")
         with (
@@ -428,13 +418,13 @@ async def test_a_taken_port_is_named_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("port_base", [0, -5, 65_530, 70_000])
 async def test_a_port_base_that_leaves_no_room_is_refused(port_base: int) -> None:
-    with pytest.raises(HeadwayError, match=f"needs 8 ports from {port_base} on.*choose"):
+    with pytest.raises(HeadwayError, match=f"needs 8 ports.*choose.*not {port_base}"):
         async with serve(design_web(7, 0.1), port_base):
             pytest.fail("served")
 
 
 def start_by_hand(*options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headway.testing.demoweb", "--scale", "0.1", "--site", "plain", *options]
+    command = [sys.executable, "-m", "headway.demoweb", "--scale", "0.1", "--site", "plain", *options]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

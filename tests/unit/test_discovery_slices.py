@@ -5,15 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import Command, FetchPage, Finished, SaveFound, SaveSettled, WakeAt
 from headway.model.event import PageSettled, Seeded, Tick
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
 from headway.units import Instant, Seconds
 
@@ -21,20 +19,21 @@ SITE, OTHER = Site("http://a.test"), Site("http://b.test")
 NOW = Instant(1000.0)
 
 
-def machine(links_at_once: int | None) -> Crawl:
-    return Crawl(
-        ordering=Depth(),
-        scope=Scope(hosts=frozenset({"a.test"})),
-        politeness=Politeness(interval_s=Seconds(10.0)),
-        retry=RetryPolicy(),
-        max_connections=3,
-        lease_s=Seconds(600.0),
-        asks_robots=False,
-        links_at_once=links_at_once,
+def machine(links_at_once: int | None) -> Engine:
+    return Engine(
+        Policies(
+            ordering=Depth(),
+            scope=Scope(hosts=frozenset({"a.test"})),
+            politeness=Politeness(interval_s=Seconds(10.0)),
+            retry=RetryPolicy(),
+        ),
+        EngineSettings(
+            max_connections=3, lease_s=Seconds(600.0), asks_robots=False, links_at_once=links_at_once
+        ),
     )
 
 
-def settled_home(crawl: Crawl, links: list[Page]) -> list[list[Command]]:
+def settled_home(crawl: Engine, links: list[Page]) -> list[list[Command]]:
     """Each step's commands, until nothing is left to be told."""
     home = Page(f"{SITE}/", SITE, PageKey(0))
     (fetch,) = [
@@ -43,7 +42,7 @@ def settled_home(crawl: Crawl, links: list[Page]) -> list[list[Command]]:
         if isinstance(command, FetchPage)
     ]
     steps = [list(crawl.step(NOW, PageSettled(fetch.lease, Outcome(Kind.FETCHED, 200, 100), tuple(links))))]
-    while crawl.has_rest:
+    while crawl.has_pending_links:
         assert WakeAt(NOW) in steps[-1], "somebody has to come back"
         assert Finished() not in steps[-1]
         steps.append(list(crawl.step(NOW, Tick())))
@@ -68,9 +67,9 @@ LINKS = st.lists(st.tuples(st.sampled_from([SITE, OTHER]), st.integers(1, 40)), 
 def test_slices_come_to_the_same_as_all_at_once(links: list[Page], at_once: int) -> None:
     whole, sliced = machine(None), machine(at_once)
     assert told(settled_home(whole, links)) == told(settled_home(sliced, links))
-    books = whole.ledger.book(SITE), sliced.ledger.book(SITE)
-    assert books[0].links_seen == books[1].links_seen
-    assert books[0].links_new == books[1].links_new
+    by_site = whole.stats.site_stats(SITE), sliced.stats.site_stats(SITE)
+    assert by_site[0].links_seen == by_site[1].links_seen
+    assert by_site[0].links_new == by_site[1].links_new
 
 
 @given(LINKS, st.integers(1, 10))

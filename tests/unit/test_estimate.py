@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.policy.estimate import (
+from headway.planning.estimate import (
     PRIOR_PAGE_BYTES,
     Evidence,
     cap_bytes_per_s,
@@ -80,17 +80,14 @@ def test_the_mean_page_leans_on_the_prior_only_while_few_pages_are_known() -> No
     assert page_bytes(known) == pytest.approx(4_000, rel=0.01)
 
 
-@given(
-    size=st.floats(100, 1e7), pause_s=st.floats(0.01, 60), latency_s=st.floats(0, 2), rate=st.floats(1e3, 1e9)
-)
+@given(size=st.floats(100, 1e7), pause_s=st.floats(0.01, 60), rate=st.floats(1e3, 1e9))
 def test_a_polite_site_gives_less_than_its_server_and_less_the_longer_the_pause(
-    size: float, pause_s: float, latency_s: float, rate: float
+    size: float, pause_s: float, rate: float
 ) -> None:
     def cap(pause_s: float) -> float:
         return cap_bytes_per_s(
             size,
             pause_s=Seconds(pause_s),
-            latency_s=Seconds(latency_s),
             server_rate_bytes_per_s=BytesPerSecond(rate),
         )
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.runs import make_run
 
-from headway.app.exporting import export_pages
 from headway.errors import HeadwayError, StoreError
-from headway.testing.runs import make_run
+from headway.view.export import export_pages
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from headway.config.job import build_job
 from headway.config.reading import Source, convert
 from headway.errors import JobError
 from headway.model.page import Site
-from headway.parse.extract import number_of
+from headway.pages.extract import number_of
 
 SITE = Site("http://shop.invalid")
 PAGE = b"""<html><head><title> A  shop </title><base href="/goods/"></head><body>
@@ -109,6 +109,11 @@ def test_no_page_is_too_odd(body: bytes) -> None:
 )
 def test_numbers_as_people_write_them(text: str, number: float | None) -> None:
     assert number_of(text) == number
+
+
+@pytest.mark.parametrize("digit", ["1", "\u0661", "1,", "1.", "1 "])
+def test_a_number_of_thousands_of_digits_is_none(digit):
+    assert number_of(digit * 5000) is None
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import asyncio
 import gzip
 
 import pytest
+from tests.support.check_fetcher import FETCHER_CHECKS
+from tests.support.clock import ManualClock
+from tests.support.rawserver import RawServer, page, silence, then_close, then_silence
 
-from headway.fetch.http import HttpFetcher
-from headway.fetch.settings import Timeouts
-from headway.model.outcome import Kind
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts
+from headway.model.page import Kind
 from headway.ports import PromptFetcher, Request, Response
-from headway.testing.check_fetcher import FETCHER_CHECKS
-from headway.testing.clock import ManualClock
-from headway.testing.rawserver import RawServer, page, silence, then_close, then_silence
 from headway.units import BytesPerSecond
 
 PATIENT = Timeouts(connect_s=5.0, first_byte_s=5.0, idle_s=5.0, total_s=20.0)
@@ -26,9 +26,7 @@ class AtOnce(HttpFetcher):
     def __init__(self, timeouts: Timeouts = HASTY, capacity: float = float("inf")) -> None:
         super().__init__(
             ManualClock(),
-            "check/1",
-            timeouts=timeouts,
-            allow_private=True,
+            ClientOptions(user_agent="check/1", timeouts=timeouts, allow_private=True),
             capacity_bytes_per_s=BytesPerSecond(capacity),
         )
         self.at_once = 0
@@ -48,7 +46,7 @@ async def test_it_keeps_every_promise_of_a_fetcher(check, capacity):
 
 
 def test_the_fetcher_that_headway_ships_can_do_it():
-    assert isinstance(HttpFetcher(ManualClock(), "check/1"), PromptFetcher)
+    assert isinstance(HttpFetcher(ManualClock(), ClientOptions(user_agent="check/1")), PromptFetcher)
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ async def test_the_answer_is_that_of_a_fetch(fetcher):
         (then_silence(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"), Kind.TIMEOUT_IDLE),
     ],
 )
-async def test_a_server_that_misbehaves_is_told_of_once_and_asked_again_over_a_new_connection(answer, kind):
+async def test_a_misbehaving_server_is_reported_once_and_requested_again_over_a_new_connection(answer, kind):
     fetcher = AtOnce()
     async with RawServer({"/": page(b"x"), "/odd": answer}) as server:
         await fetcher.fetch(server.request("/"))

@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.rawserver import RawServer, page, silence, then_close, then_silence
 
-from headway.fetch.http import HttpFetcher
-from headway.fetch.resolve import Address, ResolveError
-from headway.fetch.settings import Limits, Timeouts
-from headway.model.outcome import Kind
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Limits, Timeouts
+from headway.http.resolve import Address, ResolveError
+from headway.model.page import Kind
 from headway.ports import Request
-from headway.testing.clock import ManualClock
-from headway.testing.rawserver import RawServer, page, silence, then_close, then_silence
 
 PATIENT = Timeouts(connect_s=5.0, first_byte_s=5.0, idle_s=5.0, total_s=20.0)
 HASTY = Timeouts(connect_s=0.1, first_byte_s=0.1, idle_s=0.1, total_s=0.3)
@@ -29,9 +29,10 @@ HASTY = Timeouts(connect_s=0.1, first_byte_s=0.1, idle_s=0.1, total_s=0.3)
 async def make():
     made = []
 
-    def build(timeouts=PATIENT, **options):
-        options = {"allow_private": True, **options}
-        fetcher = HttpFetcher(ManualClock(1000.0), "test/1", timeouts=timeouts, **options)
+    def build(timeouts=PATIENT, lookup=None, **options):
+        options = {"user_agent": "test/1", "allow_private": True, **options}
+        settings = ClientOptions(timeouts=timeouts, **options)
+        fetcher = HttpFetcher(ManualClock(1000.0), settings, lookup=lookup)
         made.append(fetcher)
         return fetcher
 
@@ -75,9 +76,9 @@ async def test_a_reset_in_the_middle_keeps_what_came(make):
     async with RawServer({"/": half}) as server:
         fetcher = make()
         fetching = asyncio.ensure_future(fetcher.fetch(server.request("/")))
-        while not any(connection._answered for connection in fetcher._openings.connections):
+        while not any(connection._answered for connection in fetcher._connections.open):
             await asyncio.sleep(0)
-        for connection in fetcher._openings.connections:
+        for connection in fetcher._connections.open:
             connection._transport.write(b"!")
         response = await fetching
     assert (response.kind, response.payload, response.truncated) == (Kind.RESET, b"hello", True)
@@ -241,7 +242,7 @@ async def test_idle_connections_are_closed_in_the_end(make):
     async with RawServer({"/": page(b"x")}) as server:
         fetcher = make(Timeouts(keep_idle_s=0.05))
         await fetcher.fetch(server.request("/"))
-        (connection,) = fetcher._openings.connections
+        (connection,) = fetcher._connections.open
         await connection.closed
         assert not connection.reusable
         assert (await fetcher.fetch(server.request("/"))).kind is Kind.FETCHED
@@ -251,10 +252,10 @@ async def test_no_more_connections_lie_idle_than_allowed(make):
     async with RawServer({"/": page(b"x")}) as one, RawServer({"/": page(b"x")}) as two:
         fetcher = make(limits=Limits(max_idle_connections=1))
         await fetcher.fetch(one.request("/"))
-        (first,) = fetcher._openings.connections
+        (first,) = fetcher._connections.open
         await fetcher.fetch(two.request("/"))
         await first.closed
-        assert [connection.peer for connection in fetcher._openings.connections] == ["127.0.0.1"]
+        assert [connection.peer for connection in fetcher._connections.open] == ["127.0.0.1"]
 
 
 async def test_closing_ends_a_fetch_that_waits_for_its_connection(make):
@@ -271,7 +272,7 @@ async def test_closing_ends_a_fetch_that_waits_for_its_connection(make):
     assert (await fetching).kind is Kind.CANCELLED
 
 
-async def test_the_times_and_sizes_of_a_fetch_are_told(make):
+async def test_the_times_and_sizes_of_a_fetch_are_reported(make):
     async with RawServer({"/": page(b"x" * 5000)}) as server:
         fetcher = make()
         response = await fetcher.fetch(server.request("/"))
@@ -347,4 +348,4 @@ async def test_when_files_run_out_idle_connections_make_room(make):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             server.kill()
         assert set(kinds) == {Kind.FETCHED}
-        assert len(fetcher._openings.connections) < len(sites)
+        assert len(fetcher._connections.open) < len(sites)

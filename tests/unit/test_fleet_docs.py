@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.collect import collect_command
-from headway.cli.crawl import crawl_command
+from headway.cli.crawl import collect_command, crawl_command
 
 ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "docs" / "how-to" / "fleet"
@@ -75,7 +74,7 @@ def test_systemd_accepts_the_units(unit, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_pods_run_our_commands_and_are_stopped_in_good_order():
+def test_pods_run_our_commands_and_are_stopped_with_sigterm():
     pods = [each["spec"]["template"]["spec"] for each in documents() if each["kind"] in {"Job", "Deployment"}]
     assert len(pods) == 2
     for pod in pods:

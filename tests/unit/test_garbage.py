@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc
-from headway.app.garbage import look_for_garbage_seldom
+from headway.runtime.process import look_for_garbage_seldom
 
 before = gc.get_threshold()
 look_for_garbage_seldom()

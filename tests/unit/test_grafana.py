@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("prometheus_client", reason="metrics need the extra 'serve'")
 
 from prometheus_client import CollectorRegistry
+from tests.support.runs import make_run
 
-from headway.dashboard.metrics import RunCollector, render
-from headway.dashboard.watching import Picture, Watching
-from headway.testing.runs import make_run
+from headway.dashboard.application import RunCollector, render
+from headway.dashboard.watching import Picture, WatchedRun
 
 BOARD = Path(__file__).parents[2] / "docs" / "grafana" / "headway.json"
 ONLY_WHILE_RUNNING = {"headway_link_predicted_bytes_per_second", "headway_forecast_end_timestamp_seconds"}
@@ -23,11 +23,11 @@ ONLY_WHILE_RUNNING = {"headway_link_predicted_bytes_per_second", "headway_foreca
 @pytest.fixture
 def picture(tmp_path: Path) -> Picture:
     make_run(tmp_path / "run", ["http://a.test"], pages=20, waiting=2)
-    watching = Watching(tmp_path / "run")
+    watched = WatchedRun(tmp_path / "run")
     try:
-        return watching.picture()
+        return watched.picture()
     finally:
-        watching.close()
+        watched.close()
 
 
 def test_every_metric_of_the_board_is_served(picture: Picture) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.guard import why_forbidden
+from headway.http.resolve import why_forbidden
 
 FORBIDDEN = {
     "unspecified": ["0.0.0.0", "0.1.2.3", "::"],

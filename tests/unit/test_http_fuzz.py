@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.fetch.reader import ResponseReader
-from headway.fetch.settings import Limits
-from headway.model.outcome import Kind
+from headway.http.models import Limits
+from headway.http.reader import ResponseReader
+from headway.model.page import Kind
 
-LIMITS = Limits(max_head_bytes=500, max_headers=10, max_body_bytes=200, max_interim_answers=2)
+LIMITS = Limits(max_head_bytes=500, max_headers=10, max_body_bytes=200, max_interim_responses=2)
 
 fragments = st.sampled_from(
     [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.head import HeadError, RequestHeads, request_head
-from headway.fetch.target import TargetError, Targets, parse_target
+from headway.http.head import HeadError, RequestHeads, request_head
+from headway.http.models import TargetError, Targets, parse_target
 
 
 def lines_of(head: bytes) -> list[str]:

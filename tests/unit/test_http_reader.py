@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.reader import ResponseReader
-from headway.fetch.settings import Limits
-from headway.model.outcome import Kind
+from headway.http.models import Limits
+from headway.http.reader import ResponseReader
+from headway.model.page import Kind
 
-LIMITS = Limits(max_head_bytes=2048, max_headers=20, max_interim_answers=3, max_body_bytes=10_000)
+LIMITS = Limits(max_head_bytes=2048, max_headers=20, max_interim_responses=3, max_body_bytes=10_000)
 
 
 def read(data: bytes, *, eof: bool = False, split: int | None = None, limits: Limits = LIMITS, **options):
@@ -252,7 +252,7 @@ def test_only_wanted_types_are_read(content_type, kind):
     assert reader.payload() == (b"hello" if kind is Kind.FETCHED else b"")
 
 
-def test_what_remains_is_told_where_it_is_known():
+def test_the_remaining_length_is_reported_where_it_is_known():
     reader = ResponseReader(LIMITS)
     assert reader.remaining_bytes is None
     reader.feed(answer("Content-Length: 9", body=b"hello"))

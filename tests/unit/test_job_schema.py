@@ -11,7 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from headway.config.jsonschema import job_schema
+from headway.config.keys import json_schema
+from headway.config.schema import JobFile
 
 DOCS = Path(__file__).parents[2] / "docs"
 GOOD = {"crawl": {"bandwidth": "5 Mbit/s", "interval": "1 s"}, "site": [{"url": "https://www.example.org/"}]}
@@ -26,7 +27,7 @@ def shown_jobs() -> Iterator[Any]:
 
 @pytest.mark.parametrize("text", list(shown_jobs()))
 def test_job_files_that_the_documentation_shows_fit(text: str) -> None:
-    jsonschema.validate(tomllib.loads(text), job_schema())
+    jsonschema.validate(tomllib.loads(text), json_schema(JobFile))
 
 
 @pytest.mark.parametrize(
@@ -40,19 +41,19 @@ def test_job_files_that_the_documentation_shows_fit(text: str) -> None:
     ],
 )
 def test_mistakes_do_not_fit(change: dict[str, object]) -> None:
-    schema = job_schema()
+    schema = json_schema(JobFile)
     jsonschema.validate(GOOD, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(GOOD | change, schema)
 
 
 def test_no_key_can_be_null() -> None:
-    assert "null" not in str(job_schema())
+    assert "null" not in str(json_schema(JobFile))
 
 
-@pytest.mark.parametrize("table", sorted(job_schema()["$defs"]))
+@pytest.mark.parametrize("table", sorted(json_schema(JobFile)["$defs"]))
 def test_every_key_is_documented(table: str) -> None:
     text = (DOCS / "reference" / "job-file.md").read_text()
-    keys = job_schema()["$defs"][table]["properties"]
+    keys = json_schema(JobFile)["$defs"][table]["properties"]
     tables = set(re.findall(r"\[+(?:crawl\.|site\.)?(\w+)\]+", text))
     assert not [key for key in keys if f"`{key}`" not in text and key not in tables]

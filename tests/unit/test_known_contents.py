@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.model.command import PageState, SaveFound, SaveSettled
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.parse.url import page_of
-from headway.store.known import KnownContents
+from headway.model.page import Capture, Kind, Outcome
+from headway.pages.url import page_of
+from headway.store.recrawl import KnownContents
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant, Seconds
 

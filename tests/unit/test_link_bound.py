@@ -7,21 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from headway.app.limit import LimitWatch, write_limit
-from headway.crawl.bound import LinkBound
-from headway.crawl.machine import Crawl
+from headway.engine.bandwidth import LinkBound
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.errors import StoreError, UnitError
 from headway.model.command import FetchPage, SetCapacity, WakeAt
 from headway.model.event import CapacityChanged, PageSettled, Seeded, Tick
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.quota import Period, Quota, QuotaTally
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
-from headway.policy.timetable import Entry, Timetable
+from headway.policy.timetable import Entry, Period, Quota, QuotaTally, Timetable
+from headway.runtime.control import LimitWatch, write_limit
 from headway.units import Bytes, BytesPerSecond, Instant, Seconds
 
 SITE = Site("http://a.test")
@@ -29,15 +26,15 @@ MONDAY = Instant(dt.datetime(2026, 11, 16, 7, 0, tzinfo=dt.UTC).timestamp())
 OFFICE = Timetable(BytesPerSecond(1000.0), (Entry.parse("mon-fri", "08:00-18:00", BytesPerSecond(100.0)),))
 
 
-def crawl_with(bound: LinkBound) -> Crawl:
-    return Crawl(
-        ordering=Depth(),
-        scope=Scope(),
-        politeness=Politeness(interval_s=Seconds(0.0)),
-        retry=RetryPolicy(),
-        max_connections=1,
-        lease_s=Seconds(1e6),
-        asks_robots=False,
+def crawl_with(bound: LinkBound) -> Engine:
+    return Engine(
+        Policies(
+            ordering=Depth(),
+            scope=Scope(),
+            politeness=Politeness(interval_s=Seconds(0.0)),
+            retry=RetryPolicy(),
+        ),
+        EngineSettings(max_connections=1, lease_s=Seconds(1e6), asks_robots=False),
         bound=bound,
     )
 
@@ -80,24 +77,17 @@ def test_nothing_is_fetched_beyond_a_quota_until_it_is_renewed() -> None:
     assert [c for c in crawl.step(wake.at, Tick()) if isinstance(c, FetchPage)]
 
 
-def test_long_round_trips_lower_the_bound_and_short_ones_let_it_rise() -> None:
-    bound = LinkBound(Timetable(BytesPerSecond(1e6)), yields=True)
+def test_plans_count_on_what_other_users_leave_and_the_bound_stays() -> None:
+    bound = LinkBound(Timetable(BytesPerSecond(1e6)))
     bound.look(Instant(0.0))
-    now = 0.0
-    for _ in range(100):
-        now += 0.25
-        bound.sense(Instant(now), "192.0.2.1", Seconds(0.02))
-    for _ in range(100):
-        now += 0.25
-        bound.sense(Instant(now), "192.0.2.1", Seconds(0.32))
-        bound.look(Instant(now))
-    low = bound.capacity_bytes_per_s
-    assert low < 5e5
-    for _ in range(200):
-        now += 0.25
-        bound.sense(Instant(now), "192.0.2.1", Seconds(0.02))
-        bound.look(Instant(now))
-    assert bound.capacity_bytes_per_s > 2 * low
+    assert bound.ahead(Instant(0.0), Seconds(60.0))[0][2] == 1e6
+    for _ in range(50):
+        bound.share(BytesPerSecond(2e5))
+    assert bound.ahead(Instant(0.0), Seconds(60.0))[0][2] == pytest.approx(2e5, rel=0.01)
+    assert bound.capacity_bytes_per_s == 1e6
+    for _ in range(50):
+        bound.share(BytesPerSecond(1e6))
+    assert bound.ahead(Instant(0.0), Seconds(60.0))[0][2] == 1e6
 
 
 def test_a_limit_in_the_run_folder_is_noticed_and_a_slip_of_the_pen_changes_nothing(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+from tests.support.tree_reader import tree_elements
 
-from headway.parse.links import interpret, read, refresh_target
-from headway.parse.markup import Markup
-from headway.parse.scanner import Found, scan
-from headway.testing.tree_reader import tree_elements
+from headway.pages.document import interpret, read, refresh_target
+from headway.pages.parsed import Markup
+from headway.pages.scanner import Found, scan
 
 Reader = Callable[[bytes], Iterable[Found]]
 both_readers = pytest.mark.parametrize("reader", [tree_elements, scan])

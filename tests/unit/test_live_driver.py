@@ -8,32 +8,27 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.script import LoopClock
+from tests.support.virtualtime import run_in_virtual_time
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.errors import StoreError
-from headway.live.driver import LiveDriver
-from headway.live.orders import Fail, Settle
 from headway.model.command import (
+    Decision,
     FetchPage,
-    FetchRobots,
     SaveFound,
     SaveSettled,
     Saving,
-    SetCapacity,
-    SetRates,
 )
-from headway.model.decision import Decision
 from headway.model.event import PageSettled, Seeded
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
-from headway.testing.script import LoopClock
-from headway.testing.virtualtime import run_in_virtual_time
-from headway.units import Seconds
+from headway.runtime.commands import WorldCommand
+from headway.runtime.driver import EventSink, LiveDriver
+from headway.units import Instant, Seconds
 
 SITES = tuple(Site(f"http://s{number}.test") for number in range(3))
 PAGES = 12
@@ -51,20 +46,19 @@ class ArchivingCollector:
         self._delays_s = delays_s
         self.archived: list[str] = []
 
-    def start(self, command: FetchPage | FetchRobots, settle: Settle, fail: Fail) -> None:
-        assert isinstance(command, FetchPage)
-        number = command.lease.page.key
-        asyncio.get_running_loop().call_later(self._delays_s[number], self._answer, command, settle)
+    def attach(self, sink: EventSink) -> None:
+        self._sink = sink
 
-    def _answer(self, command: FetchPage, settle: Settle) -> None:
+    def start(self, now: Instant, command: WorldCommand) -> None:
+        if isinstance(command, FetchPage):
+            number = command.lease.page.key
+            asyncio.get_running_loop().call_later(self._delays_s[number], self._answer, command)
+
+    def _answer(self, command: FetchPage) -> None:
         number = command.lease.page.key
         links = tuple(page(link) for link in (2 * number + 1, 2 * number + 2) if link < PAGES)
         self.archived.append(command.lease.page.url)
-        settle(PageSettled(command.lease, Outcome(Kind.FETCHED, 200, 100), links))
-
-    def set_rates(self, command: SetRates) -> None: ...
-
-    def set_capacity(self, command: SetCapacity) -> None: ...
+        self._sink.tell(PageSettled(command.lease, Outcome(Kind.FETCHED, 200, 100), links))
 
     def committed(self) -> None: ...
 
@@ -108,15 +102,16 @@ def driver_of(
     commit_every_s: float,
     links_at_once: int | None = None,
 ) -> LiveDriver:
-    crawl = Crawl(
-        ordering=Depth(),
-        scope=Scope(),
-        politeness=Politeness(interval_s=Seconds(0.0), pages_per_connection=100),
-        retry=RetryPolicy(),
-        max_connections=3,
-        lease_s=Seconds(600.0),
-        asks_robots=False,
-        links_at_once=links_at_once,
+    crawl = Engine(
+        Policies(
+            ordering=Depth(),
+            scope=Scope(),
+            politeness=Politeness(interval_s=Seconds(0.0), pages_per_connection=100),
+            retry=RetryPolicy(),
+        ),
+        EngineSettings(
+            max_connections=3, lease_s=Seconds(600.0), asks_robots=False, links_at_once=links_at_once
+        ),
     )
     return LiveDriver(crawl, collector, journal, LoopClock(), commit_every_s=Seconds(commit_every_s))
 
@@ -182,7 +177,7 @@ def test_what_could_not_be_saved_is_saved_first_when_there_is_room_again(delays_
     assert set(journal.settled) <= journal.found, "rows that build on rows which were dropped"
 
 
-def test_an_error_that_nobody_thought_of_ends_the_crawl_too() -> None:
+def test_an_unexpected_error_ends_the_crawl_too() -> None:
     collector = ArchivingCollector([0.25] * PAGES)
     journal = CheckingJournal(collector, [ZeroDivisionError("a bug")])
     with pytest.raises(ZeroDivisionError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import (
     Command,
     FetchPage,
@@ -11,6 +12,8 @@ from headway.model.command import (
     SaveAgain,
     SaveFound,
     SaveSettled,
+    Snapshot,
+    WaitingRecord,
     WakeAt,
 )
 from headway.model.event import (
@@ -24,17 +27,12 @@ from headway.model.event import (
     SitesLeft,
     SitesTaken,
     Tick,
-    VisitsTold,
+    VisitHistories,
 )
-from headway.model.outcome import Kind, Outcome, Sighting
-from headway.model.page import AGAIN, Page, PageKey, Site, is_again
-from headway.model.snapshot import Snapshot, WaitingRecord
-from headway.model.task import Task
-from headway.policy.freshness import add_visit
+from headway.model.page import AGAIN, Kind, Outcome, Page, PageKey, Sighting, Site, Task, is_again
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
-from headway.policy.revisit import FixedRevisit, RevisitPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
+from headway.policy.revisit import FixedRevisit, RevisitPolicy, add_visit
 from headway.policy.scope import Scope
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -48,18 +46,18 @@ def page(number: int) -> Page:
 
 def machine(
     policy: RevisitPolicy | None = None, max_pages: int | None = None, *, is_part: bool = False
-) -> Crawl:
-    crawl = Crawl(
-        ordering=Depth(),
-        scope=Scope(),
-        politeness=Politeness(interval_s=Seconds(0.0), pages_per_connection=100),
-        retry=RetryPolicy(max_attempts=2, penalty_s=Seconds(5.0)),
-        max_connections=1,
-        lease_s=Seconds(600.0),
-        asks_robots=False,
-        revisit=policy,
-        recrawls=True,
-        is_part=is_part,
+) -> Engine:
+    crawl = Engine(
+        Policies(
+            ordering=Depth(),
+            scope=Scope(),
+            politeness=Politeness(interval_s=Seconds(0.0), pages_per_connection=100),
+            retry=RetryPolicy(max_attempts=2, penalty_s=Seconds(5.0)),
+            revisit=policy,
+        ),
+        EngineSettings(
+            max_connections=1, lease_s=Seconds(600.0), asks_robots=False, recrawls=True, is_part=is_part
+        ),
     )
     crawl.step(Instant(0.0), Seeded((Task(SITE, max_pages=max_pages),), ()))
     return crawl
@@ -69,7 +67,7 @@ def fetches(commands: object) -> list[FetchPage]:
     return [command for command in commands if isinstance(command, FetchPage)]  # type: ignore[attr-defined]
 
 
-def settle(crawl: Crawl, now: float, order: FetchPage, was: PageState | None = None) -> list[Command]:
+def settle(crawl: Engine, now: float, order: FetchPage, was: PageState | None = None) -> list[Command]:
     return list(crawl.step(Instant(now), PageSettled(order.lease, FETCHED, was=was)))
 
 
@@ -83,19 +81,19 @@ def test_a_page_done_is_due_again_after_its_time_and_not_before() -> None:
     assert not fetches(crawl.step(Instant(60.9), Tick()))
     (again,) = fetches(crawl.step(Instant(61.0), Tick()))
     assert is_again(again.lease.attempt)
-    assert crawl.ledger.done == 1
+    assert crawl.stats.done == 1
     settle(crawl, 62.0, again, PageState.DONE)
-    assert crawl.ledger.done == 1, "it counts once"
+    assert crawl.stats.done == 1, "it counts once"
 
 
 def test_a_site_is_done_while_its_pages_only_wait_for_their_next_visit() -> None:
     crawl = machine(FixedRevisit(Seconds(60.0)))
     (order,) = fetches(crawl.step(Instant(0.0), Found((page(1),))))
     settle(crawl, 1.0, order)
-    assert crawl.ledger.book(SITE).ended_at == 1.0
+    assert crawl.stats.site_stats(SITE).ended_at == 1.0
     (again,) = fetches(crawl.step(Instant(61.0), Tick()))
     settle(crawl, 62.0, again, PageState.DONE)
-    assert crawl.ledger.book(SITE).ended_at == 1.0, "and stays so"
+    assert crawl.stats.site_stats(SITE).ended_at == 1.0, "and stays so"
 
 
 def test_a_page_asked_for_twice_is_queued_once() -> None:
@@ -117,7 +115,7 @@ def test_a_page_that_came_another_way_is_passed_over_when_its_turn_comes() -> No
         (order,) = orders
         asked.append(order.lease.page)
     assert asked == [page(1), page(3), page(4)]
-    assert crawl.ledger.done == 4
+    assert crawl.stats.done == 4
 
 
 def test_a_failed_second_visit_is_tried_again_as_often_as_a_first_one() -> None:
@@ -130,7 +128,7 @@ def test_a_failed_second_visit_is_tried_again_as_often_as_a_first_one() -> None:
     commands = crawl.step(Instant(101.0), PageSettled(order.lease, failed, was=PageState.DONE))
     (saved,) = [command for command in commands if isinstance(command, SaveSettled)]
     assert saved.state is PageState.FAILED
-    assert crawl.ledger.failed == 1
+    assert crawl.stats.failed == 1
 
 
 def test_a_site_that_is_full_takes_known_pages_and_no_new_ones() -> None:
@@ -191,13 +189,13 @@ def taken(*waiting: WaitingRecord) -> SitesTaken:
     return SitesTaken(frozenset({SITE}), snapshot, {}, {})
 
 
-def test_who_holds_a_site_decides_when_its_pages_are_visited_and_nobody_else() -> None:
+def test_only_the_holder_of_a_site_decides_when_its_pages_are_visited() -> None:
     notes = Notes()
     crawl = machine(notes, is_part=True)
-    crawl.step(Instant(1.0), VisitsTold(SITE, (b"0000",)))
+    crawl.step(Instant(1.0), VisitHistories(SITE, (b"0000",)))
     assert notes.told == [], "it is not ours"
     crawl.step(Instant(2.0), taken())
-    crawl.step(Instant(3.0), VisitsTold(SITE, (b"1111", b"2222")))
+    crawl.step(Instant(3.0), VisitHistories(SITE, (b"1111", b"2222")))
     crawl.step(Instant(4.0), CollectorsCounted(3))
     crawl.step(Instant(5.0), SitesLeft((SITE,)))
     assert notes.told == [(SITE, b"1111"), (SITE, b"2222"), 3, ("forget", SITE)]

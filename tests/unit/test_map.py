@@ -1,27 +1,52 @@
-"""The map in src/headway/README.md names every room, and no room that is not there."""
+"""The map in src/headway/README.md names every package and module at the top, and none that does not
+exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import headway
 
 HOME = Path(headway.__file__).parent
+LONGEST = 500
+MOST_FILES = 235
+MOST_PARAMETERS = 8
 
 
 def test_the_map_is_true() -> None:
     table = re.findall(r"^\| `([^`]+)` \|", (HOME / "README.md").read_text(), flags=re.MULTILINE)
-    rooms = {f"{path.name}/" for path in HOME.iterdir() if (path / "__init__.py").exists()}
-    files = {path.name for path in HOME.glob("*.py") if not path.name.startswith("__")}
-    assert set(table) == rooms | files
+    packages = {f"{path.name}/" for path in HOME.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.name for path in HOME.glob("*.py") if not path.name.startswith("__")}
+    assert set(table) == packages | modules
     assert len(table) == len(set(table))
 
 
-def test_no_module_outgrows_its_room() -> None:
-    large = {
+def test_no_module_is_too_long() -> None:
+    too_long = {
         str(path.relative_to(HOME)): lines
         for path in HOME.rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > 350
+        if (lines := len(path.read_text().splitlines())) > LONGEST
     }
-    assert not large
+    assert not too_long
+
+
+def test_the_product_has_few_enough_files_to_know_them() -> None:
+    files = [path for ending in ("py", "c") for path in HOME.rglob(f"*.{ending}")]
+    assert 100 < len(files) <= MOST_FILES
+
+
+def test_no_constructor_has_too_many_parameters() -> None:
+    seen, too_many = 0, {}
+    for path in HOME.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                given = node.args
+                count = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs) - 1
+                seen += 1
+                # The keywords of the public Plan are the keys of the job file: configuration.
+                if count > MOST_PARAMETERS and path.name != "api.py":
+                    too_many[f"{path.relative_to(HOME)}:{node.lineno}"] = count
+    assert seen > 100
+    assert not too_many

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.directives import Directives, of_headers, of_meta, of_words
-from headway.parse.links import read
+from headway.pages.document import read
+from headway.pages.headers import Directives, of_headers, of_meta, of_words
 
 NOINDEX, NOFOLLOW = Directives(noindex=True), Directives(nofollow=True)
 NONE, NOTHING = Directives(noindex=True, nofollow=True), Directives()

@@ -8,10 +8,11 @@ import struct
 
 import pytest
 
-from headway.fetch.meter import Meter
-from headway.fetch.pacer import Pacer
-from headway.fetch.wire import SEGMENT_PAYLOAD_BYTES as SEGMENT
-from headway.fetch.wire import SMALLEST_BUFFER_BYTES
+from headway.model.page import Site
+from headway.pacing.meter import Meter
+from headway.pacing.pacer import Pacer
+from headway.pacing.wire import SEGMENT_PAYLOAD_BYTES as SEGMENT
+from headway.pacing.wire import SMALLEST_BUFFER_BYTES
 
 
 class ToldSocket(socket.socket):
@@ -43,11 +44,11 @@ async def waiting(sock):
     granted = meter.begin(now)
     assert meter.ask(now, granted, lambda: None)
     sock.received_bytes = SEGMENT
-    meter.look(now, 0.01)
-    meter.took(SEGMENT)
-    wanted = meter.lacks(now, None)
+    meter.poll(now, 0.01)
+    meter.add_read(SEGMENT)
+    wanted = meter.lacking_bytes(now, None)
     assert not meter.ask(now, wanted, lambda: None)
-    assert meter._wish.brings_bytes == meter._wish.cost_bytes
+    assert meter._request.expected_bytes == meter._request.cost_bytes
     yield meter, now, granted + wanted
     pacer.close()
 
@@ -56,21 +57,43 @@ async def test_a_read_from_a_buffer_that_filled_meanwhile_brings_nothing(waiting
     """The kernel opens its window again only when all is read, which one grant is not enough for."""
     meter, now, _ = waiting
     sock.received_bytes, sock.offered_bytes = 3 * SEGMENT, 0
-    meter.look(now + 0.1, 0.1)
-    assert meter._wish.brings_bytes == 0.0
+    meter.poll(now + 0.1, 0.1)
+    assert meter._request.expected_bytes == 0.0
 
 
 async def test_a_read_that_empties_a_buffer_that_filled_meanwhile_brings_all_that_was_granted(waiting, sock):
     meter, now, granted = waiting
     sock.received_bytes, sock.offered_bytes = 2 * SEGMENT, 0
-    meter.look(now + 0.1, 0.1)
-    factor = meter._wish.cost_bytes / SEGMENT
-    assert meter._wish.brings_bytes == pytest.approx((granted - 2 * SEGMENT) * factor)
-    assert meter._wish.brings_bytes > meter._wish.cost_bytes
+    meter.poll(now + 0.1, 0.1)
+    factor = meter._request.cost_bytes / SEGMENT
+    assert meter._request.expected_bytes == pytest.approx((granted - 2 * SEGMENT) * factor)
+    assert meter._request.expected_bytes > meter._request.cost_bytes
 
 
 async def test_while_the_window_is_open_a_read_brings_what_it_is_granted(waiting, sock):
     meter, now, _ = waiting
     sock.received_bytes, sock.offered_bytes = 2 * SEGMENT, SEGMENT
-    meter.look(now + 0.1, 0.1)
-    assert meter._wish.brings_bytes == meter._wish.cost_bytes
+    meter.poll(now + 0.1, 0.1)
+    assert meter._request.expected_bytes == meter._request.cost_bytes
+
+
+async def test_a_stalled_download_is_noticed_and_its_buffer_grows() -> None:
+    """A server sends a few bytes a second through a small window, although all was granted."""
+    pacer = Pacer(100_000.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    with near, far:
+        meter = Meter(pacer, Site("http://a.example"), near, buffer_bytes=4608)
+        now = asyncio.get_running_loop().time()
+        meter.begin(now)
+        assert meter.ask(now, 50_000, lambda: None)
+        for _ in range(40):
+            now += 0.1
+            far.send(b"5 bytes and some more")
+            near.recv(100)
+            meter.poll(now, 0.1)
+        assert "0 packets out of order" in meter.note
+        assert "receive buffer 4608 to 9216 bytes" in meter.note
+        meter.settle(now)
+    pacer.close()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.policy.naive import NaiveController
+from headway.policy.admission import NaiveController
 from headway.units import BytesPerSecond
 
 ABOVE, AT, BELOW = BytesPerSecond(150.0), BytesPerSecond(140.0), BytesPerSecond(130.0)
@@ -28,5 +28,5 @@ def test_it_keeps_within_its_fetchers() -> None:
 
 
 def test_it_needs_a_fetcher() -> None:
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="most_fetchers must be at least 1, not 0"):
         NaiveController(AT, most_fetchers=0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headway.engine.frontier import Frontier
 from headway.errors import JobError
-from headway.frontier.frontier import Frontier
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering import ORDERING_NAMES, LearningOrdering, Ordering, make_ordering
-from headway.policy.ordering.deadline import Deadline
+from headway.policy.ordering.simple import Deadline
 from headway.units import FOREVER, Instant
 
 A, B, C = Site("http://a.test"), Site("http://b.test"), Site("http://c.test")
@@ -29,8 +29,8 @@ def filled(ordering: Ordering, *pages: Page) -> Frontier:
 def hand_out(frontier: Frontier, most: int = 100) -> list[int]:
     """Take pages until none is ready, a site being free again at once."""
     order: list[int] = []
-    while len(order) < most and (room := frontier.next_site(NOW)) is not None:
-        order.append(frontier.take(room).page.key)
+    while len(order) < most and (queue := frontier.next_site(NOW)) is not None:
+        order.append(frontier.take(queue).page.key)
     return order
 
 
@@ -75,7 +75,7 @@ def test_deadline_puts_the_site_with_the_least_time_first_and_those_without_last
     assert hand_out(frontier) == [4, 3, 2, 1]
 
 
-def test_deadline_follows_a_view_that_changes_once_it_is_told() -> None:
+def test_deadline_follows_a_changing_view_once_it_is_set() -> None:
     latest = {A: Instant(500.0), B: Instant(900.0)}
     ordering = Deadline()
     frontier = filled(ordering, page(1, A), page(2, B))
@@ -104,7 +104,7 @@ def settle(frontier: Frontier, taken: Page, *links: Page) -> None:
         frontier.put(link)
 
 
-def test_batch_hands_out_no_more_than_its_pages_until_all_are_settled() -> None:
+def test_batch_returns_no_more_than_its_pages_until_all_are_settled() -> None:
     seeds = [page(number, (A, B, C)[number % 3]) for number in range(5)]
     frontier = filled(make_ordering("batch(2)"), *seeds)
     assert hand_out(frontier) == [0, 1], "equal ranks at the start: in the order in which they came"
@@ -128,9 +128,9 @@ def test_a_page_to_be_tried_again_waits_for_the_next_batch() -> None:
 def test_a_site_given_up_does_not_hold_the_batch_up() -> None:
     seeds = [page(0, A), page(1, A), page(2, B)]
     frontier = filled(make_ordering("batch(2)"), *seeds)
-    room = frontier.next_site(NOW)
-    assert room is not None
-    frontier.take(room)
+    queue = frontier.next_site(NOW)
+    assert queue is not None
+    frontier.take(queue)
     frontier.take_all(A)
     frontier.settled(seeds[0])
     assert hand_out(frontier) == [2]
@@ -164,7 +164,7 @@ def test_flow_divides_a_rank_among_links_and_partial_does_not() -> None:
     assert firsts == {"partial(100)": [10], "flow(100)": [20]}
 
 
-def test_partial_ranks_anew_after_its_number_of_pages() -> None:
+def test_partial_ranks_again_after_its_number_of_pages() -> None:
     seeds = [page(number, (A, B)[number % 2]) for number in range(4)]
     ordering = make_ordering("partial(2)")
     assert isinstance(ordering, LearningOrdering)
@@ -203,13 +203,13 @@ def test_names_may_be_written_with_spaces_capitals_and_thousands() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("breadth", "no ordering; choose one of depth"),
+        ("breadth", "not an ordering; use one of depth"),
         ("batch", "for example 'batch(10000)'"),
         ("batch(0)", "at least one page"),
-        ("batch(-3)", "no ordering"),
+        ("batch(-3)", "not an ordering"),
         ("depth(3)", "takes no number"),
-        ("", "no ordering"),
-        ("optimal", "ranks of the pages"),
+        ("", "not an ordering"),
+        ("optimal", "page ranks"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_what_would(name: str, words: str) -> None:

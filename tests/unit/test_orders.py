@@ -6,26 +6,29 @@ from collections.abc import Sequence
 
 import pytest
 
-from headway.crawl.decisions import decision_of
-from headway.crawl.machine import Crawl
+from headway.engine.decisions import decision_of
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import (
+    AddSite,
     Command,
     FetchPage,
     Finished,
-    Obeyed,
+    Order,
+    OrderAnswered,
     PageState,
+    Pause,
+    Resume,
     SaveAgain,
     SaveSettled,
     SaveTasks,
+    SetDeadline,
+    StopSite,
 )
 from headway.model.event import Draining, Ordered, PageSettled, Seeded, Tick
-from headway.model.order import AddSite, Order, Pause, Resume, SetDeadline, StopSite
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Scope
 from headway.units import Instant, Seconds
 
@@ -42,14 +45,14 @@ class Bench:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.crawl = Crawl(
-            ordering=Depth(),
-            scope=Scope(hosts=frozenset({"a.test", "b.test"})),
-            politeness=Politeness(interval_s=Seconds(1.0)),
-            retry=RetryPolicy(),
-            max_connections=8,
-            lease_s=Seconds(1e6),
-            asks_robots=False,
+        self.crawl = Engine(
+            Policies(
+                ordering=Depth(),
+                scope=Scope(hosts=frozenset({"a.test", "b.test"})),
+                politeness=Politeness(interval_s=Seconds(1.0)),
+                retry=RetryPolicy(),
+            ),
+            EngineSettings(max_connections=8, lease_s=Seconds(1e6), asks_robots=False),
         )
         pages = tuple(page(site, number) for number in range(10) for site in (A, B))
         self.commands = list(self.crawl.step(Instant(0.0), Seeded((Task(A), Task(B)), pages)))
@@ -77,7 +80,7 @@ class Bench:
         return asked
 
     def line(self) -> tuple[str, str]:
-        (obeyed,) = [command for command in self.commands if isinstance(command, Obeyed)]
+        (obeyed,) = [command for command in self.commands if isinstance(command, OrderAnswered)]
         decision = decision_of(Instant(self.now), obeyed)
         assert decision is not None
         return decision.decision, decision.reason
@@ -114,9 +117,9 @@ def test_a_paused_crawl_can_be_drained(bench: Bench) -> None:
 def test_a_new_deadline_is_kept_and_counts(bench: Bench) -> None:
     commands = bench.tell(SetDeadline(A, Instant(500.0)))
     assert SaveTasks((Task(A, deadline_at=Instant(500.0)),)) in commands
-    assert bench.crawl.ledger.book(A).task.deadline_at == 500.0
+    assert bench.crawl.stats.site_stats(A).task.deadline_at == 500.0
     bench.tell(SetDeadline(A, None))
-    assert bench.crawl.ledger.book(A).task.deadline_at is None
+    assert bench.crawl.stats.site_stats(A).task.deadline_at is None
 
 
 def test_a_stopped_site_is_never_asked_again(bench: Bench) -> None:
@@ -147,20 +150,20 @@ def test_pages_that_were_passed_over_before_are_asked_of_a_site_that_is_added(be
     assert SaveAgain((page(C, 1),), Instant(bench.now)) in commands
 
 
-def test_a_site_added_twice_is_not_begun_anew(bench: Bench) -> None:
+def test_a_site_added_twice_is_not_started_again(bench: Bench) -> None:
     bench.tell(AddSite(Task(C), (page(C, 1),)))
     bench.answer_all()
     bench.tell(AddSite(Task(C, max_pages=9), (page(C, 1),)))
     assert not any(fetch.lease.page.site == C for fetch in bench.asked())
-    assert bench.crawl.ledger.book(C).task.max_pages == 9
+    assert bench.crawl.stats.site_stats(C).task.max_pages == 9
 
 
 def test_stopping_a_site_twice_does_not_move_its_end(bench: Bench) -> None:
     bench.tell(StopSite(A))
-    ended_at = bench.crawl.ledger.book(A).ended_at
+    ended_at = bench.crawl.stats.site_stats(A).ended_at
     bench.now += 5.0
     bench.tell(StopSite(A))
-    assert bench.crawl.ledger.book(A).ended_at == ended_at
+    assert bench.crawl.stats.site_stats(A).ended_at == ended_at
 
 
 def test_orders_about_unknown_sites_are_refused_and_noted(bench: Bench) -> None:

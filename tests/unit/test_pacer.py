@@ -9,21 +9,21 @@ import struct
 from types import SimpleNamespace
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.rawserver import RawServer, page, then_silence
 
-from headway.fetch.http import HttpFetcher
-from headway.fetch.pacer import Pacer
-from headway.fetch.settings import Timeouts
-from headway.fetch.wire import (
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts
+from headway.model.page import Kind
+from headway.pacing.pacer import Pacer
+from headway.pacing.wire import (
     SMALLEST_BUFFER_BYTES,
     UNSCALED_BUFFER_BYTES,
     held_unread_bytes,
     new_socket,
     set_buffer,
 )
-from headway.model.outcome import Kind
 from headway.ports import Request
-from headway.testing.clock import ManualClock
-from headway.testing.rawserver import RawServer, page, then_silence
 
 PATIENT = Timeouts(connect_s=20.0, first_byte_s=20.0, idle_s=20.0, total_s=60.0)
 
@@ -32,14 +32,12 @@ PATIENT = Timeouts(connect_s=20.0, first_byte_s=20.0, idle_s=20.0, total_s=60.0)
 async def make():
     made = []
 
-    def build(capacity, timeouts=PATIENT, clock=None, **options):
+    def build(capacity, timeouts=PATIENT, clock=None, *, charge_uploads=False, **options):
         fetcher = HttpFetcher(
             clock or ManualClock(),
-            "test/1",
-            timeouts=timeouts,
-            allow_private=True,
+            ClientOptions(user_agent="test/1", timeouts=timeouts, allow_private=True, **options),
             capacity_bytes_per_s=capacity,
-            **options,
+            charge_uploads=charge_uploads,
         )
         made.append(fetcher)
         return fetcher
@@ -285,7 +283,7 @@ async def test_shares_follow_the_claims(make):
         fetcher.set_rates({light.site: 40_000.0, heavy.site: 360_000.0})
         fetching = [asyncio.ensure_future(fetcher.fetch(server.request("/"))) for server in flood.servers]
         await sample(flood, 2.0)
-        connections = fetcher._openings.connections
+        connections = fetcher._connections.open
         read = {connection.origin.host: connection._meter._read for connection in connections}
         await fetcher.aclose()
         await asyncio.gather(*fetching)
@@ -385,8 +383,8 @@ async def test_a_withdrawn_ask_is_never_called():
 async def test_the_share_of_a_site_shapes_its_buffer():
     pacer = Pacer(1e6)
     pacer.set_rates({"near": 5e5, "far": 5e5})
-    pacer.book("near").round_trip_s = 0.001
-    pacer.book("far").round_trip_s = 0.15
+    pacer.readings("near").round_trip_s = 0.001
+    pacer.readings("far").round_trip_s = 0.15
     assert pacer.buffer_bytes("far") > 5 * pacer.buffer_bytes("near")
     before = pacer.buffer_bytes("far")
     pacer.set_rates({"near": 9e5, "far": 1e5})
@@ -428,7 +426,7 @@ async def test_requests_over_tls_are_held_to_the_bound_too(make, tmp_path):
 
 
 @pytest.mark.parametrize("buffer_bytes", [2304, 3072, 4096, 8192, 20480, 65_000, 100_000, 300_000])
-async def test_the_kernel_holds_no_more_unread_than_we_reckon_with(buffer_bytes):
+async def test_the_kernel_holds_no_more_unread_than_expected(buffer_bytes):
     """Grants cover what the kernel takes in by itself; if it took in more, the bound would not hold."""
     loop = asyncio.get_running_loop()
     async with Flood(1) as flood:
@@ -452,7 +450,7 @@ async def test_a_large_buffer_does_not_grow_by_itself(make):
         fetcher = make(40_000_000.0)
         fetching = asyncio.ensure_future(fetcher.fetch(flood.servers[0].request("/")))
         await sample(flood, 0.3)
-        (connection,) = fetcher._openings.connections
+        (connection,) = fetcher._connections.open
         sock, meter = connection._transport.get_extra_info("socket"), connection._meter
         assert meter._scaled
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * meter._buffer_bytes
@@ -465,10 +463,25 @@ async def test_after_a_lower_bound_the_next_request_has_a_smaller_window(make):
         fetcher = make(20_000_000.0)
         for _ in range(3):
             await fetcher.fetch(server.request("/"))
-        (wide,) = fetcher._openings.connections
+        (wide,) = fetcher._connections.open
         fetcher.set_capacity(100_000.0)
         await fetcher.fetch(server.request("/"))
         await wide.closed
-        (narrow,) = fetcher._openings.connections
+        (narrow,) = fetcher._connections.open
         assert narrow._meter._window_bytes < 0.6 * wide._meter._window_bytes
         assert server.connections == 2
+
+
+async def test_what_is_sent_has_a_bound_of_its_own():
+    pacer = Pacer(up_bytes_per_s=1000.0)
+    assert pacer.bounded, "a download without a bound would not wait"
+    pacer.readings("a")
+    granted = []
+    assert pacer.ask("a", 1000.0, lambda: granted.append(1)) is None, "nothing was sent yet"
+    pacer.note_sent("a", 500)
+    request = pacer.ask("a", 1000.0, lambda: granted.append(1))
+    assert request is not None
+    now = asyncio.get_running_loop().time()
+    assert 0.3 < pacer._get_scheduler().next_at(now) - now < 0.55
+    assert not pacer.try_at_once(now, "a", pacer.readings("a"), 1000.0)
+    pacer.close()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import HeadwayError
-from headway.policy.pagerank import pagerank, rows_of_links
+from headway.policy.ordering.ranked import pagerank, rows_of_links
 from headway.sim.graph import load_graph
 
 ROOT = Path(__file__).parents[2]

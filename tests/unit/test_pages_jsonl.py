@@ -7,11 +7,10 @@ import json
 import pytest
 
 from headway.model.command import PageState, SaveSettled
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
-from headway.store.capture import CaptureNote
-from headway.store.lines import page_line
-from headway.store.runfolder import RunFolder
+from headway.model.page import Capture, Kind, Outcome, Page
+from headway.ports import CaptureNote
+from headway.store.rows import page_line
+from headway.store.run_folder import RunFolder
 
 PAGE = Page("https://www.example.org/a?b=ü", "https://www.example.org", 5, depth=3)
 FIELDS = [

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.headers import LinkHeader, charset_of, links_of, media_type_of, retry_after_s
+from headway.pages.headers import LinkHeader, charset_of, links_of, media_type_of, retry_after_s
 from headway.units import Instant
 
 NOW = Instant(1_700_000_000.0)  # Tue, 14 Nov 2023 22:13:20 GMT

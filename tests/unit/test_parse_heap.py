@@ -8,8 +8,8 @@ import pytest
 
 MEASURE = """
 import resource
-from headway.parse.heap import keep_freed_memory
-from headway.parse.charset import decode
+from headway.runtime.process import keep_freed_memory
+from headway.pages.headers import decode
 {call}
 content = b"<p class=x>text <a href=y>z</a>" * 7000
 for _ in range(20):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headway.model.outcome import Kind
-from headway.parse import document, links, scanner, url
-from headway.parse.parsed import ParseOptions
-from headway.parse.turns import LET_OTHERS_EVERY
+from headway.model.page import Kind
+from headway.pages import LET_OTHERS_EVERY, document, scanner, url
+from headway.pages.parsed import ParseOptions
 from headway.ports import Response
 from headway.units import Instant, Seconds
 
@@ -17,14 +16,14 @@ MANY = 10 * LET_OTHERS_EVERY
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     given: list[None] = []
-    for module in (document, links, scanner, url):
+    for module in (document, document, scanner, url):
         monkeypatch.setattr(module, "let_others", lambda: given.append(None))
     return given
 
 
 def test_a_page_of_very_many_links_lets_others_have_their_turn(turns: list[None]) -> None:
     page = b"".join(b'<a href="/%d">' % number for number in range(MANY))
-    assert len(links.read(page, "headway").links) == MANY
+    assert len(document.read(page, "headway").links) == MANY
     assert len(turns) == 10
 
 
@@ -50,6 +49,6 @@ def test_a_tag_of_very_many_attributes_lets_others_have_their_turn(turns: list[N
 
 
 def test_a_page_as_most_are_keeps_its_turn(turns: list[None]) -> None:
-    links.read(b'<a href="/1">' * 24, "headway")
+    document.read(b'<a href="/1">' * 24, "headway")
     url.pages_of(["/1"] * 24, "http://a.test/", 1)
     assert turns == []

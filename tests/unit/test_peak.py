@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.peak import PeakGuard, most_in_a_second
+from headway.pacing.peak import PeakGuard, most_in_a_second
 
 TOLERANCE = 0.035
 PACKET = 1514.0
@@ -15,7 +15,7 @@ def granted_in_a_second(bound_bytes_per_s: float) -> float:
     guard = PeakGuard(0.0, bound_bytes_per_s, TOLERANCE)
     granted = 0.0
     while guard.fits(0.0, 0.0, PACKET):
-        guard.book(0.0, 0.0, PACKET)
+        guard.reserve(0.0, 0.0, PACKET)
         granted += PACKET
     return granted
 

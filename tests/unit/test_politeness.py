@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.model.outcome import Kind, Outcome
+from headway.model.page import Kind, Outcome
 from headway.policy.politeness import NEVER_ASKED, Politeness
 from headway.units import Instant, Seconds
 
@@ -22,7 +22,7 @@ def wait_s(
     return politeness.free_at(ENDED_AT, outcome, pages, failures, delay_s) - ENDED_AT
 
 
-def test_the_interval_is_reckoned_from_the_end_of_the_answer() -> None:
+def test_the_interval_counts_from_the_end_of_the_answer() -> None:
     assert wait_s() == 15
 
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import holidays
 import pytest
 
-from headway.policy.calendar import Calendar
 from headway.policy.prediction import Prediction
+from headway.policy.timetable import Calendar
 from headway.units import BytesPerSecond, Instant
 
 KB = 1000.0
@@ -59,20 +59,20 @@ def test_working_days_and_holidays_are_learnt_apart() -> None:
 
 def test_a_listed_date_counts_as_a_holiday() -> None:
     calendar = Calendar(UTC, frozenset({date(2026, 11, 9)}))
-    assert calendar.moment(MONDAY_8) == (8 * 60, False)
-    assert calendar.moment(Instant(MONDAY_8 + 86400)) == (8 * 60, True)
+    assert calendar.minute_and_workday(MONDAY_8) == (8 * 60, False)
+    assert calendar.minute_and_workday(Instant(MONDAY_8 + 86400)) == (8 * 60, True)
 
 
 def test_a_countrys_calendar_can_be_given() -> None:
     calendar = Calendar(ZoneInfo("Europe/Rome"), holidays.country_holidays("IT"))
-    assert calendar.moment(at("2026-06-02T10:30", "Europe/Rome")) == (630, False)
-    assert calendar.moment(at("2026-06-03T10:30", "Europe/Rome")) == (630, True)
+    assert calendar.minute_and_workday(at("2026-06-02T10:30", "Europe/Rome")) == (630, False)
+    assert calendar.minute_and_workday(at("2026-06-03T10:30", "Europe/Rome")) == (630, True)
 
 
 def test_the_class_of_day_is_that_of_the_local_date() -> None:
     tokyo = Calendar(ZoneInfo("Asia/Tokyo"))
     # Sunday evening in London is Monday morning in Tokyo.
-    assert tokyo.moment(at("2026-11-08T23:00")) == (8 * 60, True)
+    assert tokyo.minute_and_workday(at("2026-11-08T23:00")) == (8 * 60, True)
 
 
 def test_an_unknown_server_is_given_the_prior_and_then_the_mean_of_the_known() -> None:

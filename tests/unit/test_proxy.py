@@ -9,15 +9,14 @@ import ssl
 
 import pytest
 import trustme
+from tests.support.clock import ManualClock
+from tests.support.rawserver import RawServer, page
 
 from headway.errors import JobError
-from headway.fetch.http import HttpFetcher
-from headway.fetch.proxy import goes_past, parse_proxy
-from headway.fetch.settings import Timeouts
-from headway.model.outcome import Kind
+from headway.http.client import HttpFetcher
+from headway.http.models import ClientOptions, Timeouts, bypasses_proxy, parse_proxy
+from headway.model.page import Kind
 from headway.ports import Request
-from headway.testing.clock import ManualClock
-from headway.testing.rawserver import RawServer, page
 
 TIMEOUTS = Timeouts(connect_s=5.0, first_byte_s=5.0, idle_s=5.0)
 
@@ -48,8 +47,9 @@ def tunnel_to(port: int):
 async def make():
     made = []
 
-    def build(**options):
-        fetcher = HttpFetcher(ManualClock(), "test/1", timeouts=TIMEOUTS, **options)
+    def build(proxy, **options):
+        settings = ClientOptions(user_agent="test/1", timeouts=TIMEOUTS, proxy=parse_proxy(proxy), **options)
+        fetcher = HttpFetcher(ManualClock(), settings)
         made.append(fetcher)
         return fetcher
 
@@ -61,7 +61,7 @@ async def make():
 async def test_http_goes_to_the_proxy_as_a_whole_url(make):
     url = "http://www.example.org/a?b"
     async with RawServer({url: page(b"from the proxy")}) as proxy:
-        fetcher = make(proxy=f"http://me:p%40ss@127.0.0.1:{proxy.port}")
+        fetcher = make(f"http://me:p%40ss@127.0.0.1:{proxy.port}")
         response = await fetcher.fetch(Request(url, "http://www.example.org"))
         assert (response.kind, response.body, response.peer) == (Kind.FETCHED, b"from the proxy", "127.0.0.1")
         login = base64.b64encode(b"me:p@ss")
@@ -79,7 +79,7 @@ async def test_https_goes_through_a_tunnel_and_is_verified_at_its_end(make, tmp_
     async with RawServer({"/": page(b"secret")}, tls=context) as server:
         site = f"https://www.example.org:{server.port}"
         async with RawServer({site.removeprefix("https://"): tunnel_to(server.port)}) as proxy:
-            fetcher = make(proxy=f"http://me:word@127.0.0.1:{proxy.port}", ca_file=tmp_path / "ca.pem")
+            fetcher = make(f"http://me:word@127.0.0.1:{proxy.port}", ca_file=tmp_path / "ca.pem")
             for _ in range(2):
                 response = await fetcher.fetch(Request(site + "/", site))
                 assert (response.kind, response.body) == (Kind.FETCHED, b"secret")
@@ -94,7 +94,7 @@ async def test_https_goes_through_a_tunnel_and_is_verified_at_its_end(make, tmp_
 async def test_a_proxy_that_refuses_is_a_failed_connection_saying_why(make):
     refusal = page(b"who are you?", status="407 Proxy Authentication Required")
     async with RawServer({"www.example.org:443": refusal}) as proxy:
-        fetcher = make(proxy=f"http://127.0.0.1:{proxy.port}")
+        fetcher = make(f"http://127.0.0.1:{proxy.port}")
         response = await fetcher.fetch(Request("https://www.example.org/", "https://www.example.org"))
     assert response.kind is Kind.CONNECT
     assert "407" in response.detail
@@ -102,13 +102,13 @@ async def test_a_proxy_that_refuses_is_a_failed_connection_saying_why(make):
 
 async def test_some_hosts_go_past_the_proxy(make):
     async with RawServer({"/": page(b"direct")}) as server:
-        fetcher = make(proxy="http://127.0.0.1:9", no_proxy=("127.0.0.1",), allow_private=True)
+        fetcher = make("http://127.0.0.1:9", no_proxy=("127.0.0.1",), allow_private=True)
         assert (await fetcher.fetch(server.request("/"))).body == b"direct"
 
 
 async def test_a_proxy_is_no_way_round_the_guard(make):
     async with RawServer({"http://169.254.169.254/": page(b"keys")}) as proxy:
-        fetcher = make(proxy=f"http://127.0.0.1:{proxy.port}")
+        fetcher = make(f"http://127.0.0.1:{proxy.port}")
         response = await fetcher.fetch(Request("http://169.254.169.254/", "http://169.254.169.254"))
         assert (response.kind, proxy.connections) == (Kind.FORBIDDEN_ADDRESS, 0)
 
@@ -128,7 +128,7 @@ async def test_a_proxy_is_no_way_round_the_guard(make):
     ],
 )
 def test_hosts_that_need_no_proxy(host, entries, past):
-    assert goes_past(host, entries) is past
+    assert bypasses_proxy(host, entries) is past
 
 
 @pytest.mark.parametrize("url", ["socks5://a:1", "https://a:1", "nonsense", ""])

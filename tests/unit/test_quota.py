@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.policy.quota import Period, Quota, QuotaTally
-from headway.policy.timetable import Segment
+from headway.policy.timetable import Period, Quota, QuotaTally, Segment
 from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
 
 ROME = ZoneInfo("Europe/Rome")
@@ -50,7 +49,7 @@ def test_a_clock_set_back_does_not_renew_the_volume() -> None:
     assert tally.remaining_bytes(at("2026-11-10T00:20")) == 100
 
 
-def test_a_tally_is_taken_up_again_and_an_old_one_begins_anew() -> None:
+def test_used_bytes_are_restored_and_those_of_an_old_period_dropped() -> None:
     begin = DAILY.window(at("2026-11-09T10:00"))[0]
     again = QuotaTally(DAILY, used_bytes=700, period_from=begin)
     assert again.remaining_bytes(at("2026-11-09T10:01")) == 300

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import Command, FetchPage, SaveSettled
 from headway.model.event import PageSettled, Seeded, Tick
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.policy.ordering.simple import Depth
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.scope import Exclusion, Scope
 from headway.units import Instant, Seconds
 
@@ -25,14 +23,14 @@ def page(number: int) -> Page:
 
 def follow(*, fails_first: bool = False, arrives_after: int | None = None) -> tuple[list[int], list[str]]:
     """Each page leads to the next; returns the pages asked for, in order, and why others were not."""
-    crawl = Crawl(
-        ordering=Depth(),
-        scope=Scope(),
-        politeness=Politeness(interval_s=Seconds(1.0)),
-        retry=RetryPolicy(max_attempts=3, penalty_s=Seconds(1.0)),
-        max_connections=1,
-        lease_s=Seconds(1000.0),
-        asks_robots=False,
+    crawl = Engine(
+        Policies(
+            ordering=Depth(),
+            scope=Scope(),
+            politeness=Politeness(interval_s=Seconds(1.0)),
+            retry=RetryPolicy(max_attempts=3, penalty_s=Seconds(1.0)),
+        ),
+        EngineSettings(max_connections=1, lease_s=Seconds(1000.0), asks_robots=False),
     )
     now = Instant(0.0)
     asked: list[int] = []

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from headway.fetch.resolve import Address, ResolveError, Resolver, interleave, literal_address
+from headway.http.resolve import Address, ResolveError, Resolver, interleave, literal_address
 
 V4 = [Address(socket.AF_INET, f"192.0.2.{number}") for number in range(1, 4)]
 V6 = [Address(socket.AF_INET6, f"2001:db8::{number}") for number in range(1, 3)]

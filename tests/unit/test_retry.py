@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headway.model.command import PageState
-from headway.model.outcome import SUCCESS, Kind, Outcome
-from headway.policy.retry import OUR_CHOICE, PASSING, GiveUp, Retry, RetryPolicy
+from headway.model.page import SUCCESS, Kind, Outcome
+from headway.policy.politeness import OUR_CHOICE, PASSING, GiveUp, Retry, RetryPolicy
 from headway.units import Instant, Seconds
 
 NOW = Instant(5000.0)
@@ -12,7 +12,7 @@ POLICY = RetryPolicy(max_attempts=4, penalty_s=Seconds(10.0), penalty_factor=3.0
 
 
 @pytest.mark.parametrize("kind", sorted(PASSING))
-def test_what_may_pass_is_tried_again_with_a_growing_penalty_and_not_for_ever(kind: Kind) -> None:
+def test_temporary_failures_are_retried_with_a_growing_penalty_and_not_forever(kind: Kind) -> None:
     outcome = Outcome(kind)
     assert POLICY.decide(NOW, outcome, 0) == Retry(Instant(NOW + 10))
     assert POLICY.decide(NOW, outcome, 1) == Retry(Instant(NOW + 30))

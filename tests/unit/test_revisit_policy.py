@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.model.page import Site
-from headway.policy.beliefs import Beliefs
-from headway.policy.freshness import add_visit
-from headway.policy.revisit import FIRST_LOOKS, AdaptiveRevisit, FixedRevisit
+from headway.policy.revisit import FIRST_LOOKS, AdaptiveRevisit, Beliefs, FixedRevisit, add_visit
 from headway.units import BytesPerSecond, Instant, Seconds
 
 SITE = Site("http://a.test")
@@ -94,9 +92,9 @@ def test_pages_that_cannot_be_told_apart_are_believed_to_be_as_most_others_are()
     for common in (history("x" * 16, DAY_S / 24), history("xx.x.x..x.x.", 4 * DAY_S)):
         beliefs = Beliefs(Seconds(3600.0), Seconds(30 * DAY_S))
         step = beliefs.step_of(common)
-        beliefs.met(step, beliefs.about(common))
+        beliefs.observe(step, beliefs.posterior(common))
         beliefs.learn_from({step: 1000})
-        expected.append(float(beliefs.about(history("xxx", 4 * DAY_S)) @ beliefs.rates))
+        expected.append(float(beliefs.posterior(history("xxx", 4 * DAY_S)) @ beliefs.rates))
     assert expected[0] > 3 * expected[1]
 
 
@@ -126,7 +124,7 @@ def test_two_who_share_the_sites_and_the_budget_visit_as_often_as_one_would() ->
     assert interval_s(budget_for(2, sites=4), "x.x.x") > 1.5 * interval_s(alone, "x.x.x")
 
 
-def test_a_site_that_somebody_else_visits_takes_nothing_of_the_budget() -> None:
+def test_a_site_of_another_collector_takes_nothing_of_the_budget() -> None:
     policy = budget_for(1, sites=8)
     for number in range(2, 8):
         policy.forget(Site(f"http://{number}.test"))

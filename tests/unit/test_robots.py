@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.robots import MAX_ROBOTS_BYTES, decode_robots, judge, rules_from_text
-from headway.policy.identity import product_token
+from headway.http.robots import MAX_ROBOTS_BYTES, decode_robots, judge, rules_from_text
+from headway.policy.scope import product_token
 
 US = "headway/1.0 (+https://headway.example/bot)"
 
@@ -117,6 +117,44 @@ def test_line_ends_and_byte_order_marks_make_no_difference(end: str, encoding: s
     assert rules.sitemaps == ("http://s/m.xml",)
 
 
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"])
+def test_a_part_of_a_byte_order_mark_hides_no_line(mark: bytes) -> None:
+    rules = judge(200, mark + b"User-agent: *\nDisallow: /x", US)
+    assert rules is not None
+    assert not rules.allows("/x")
+
+
+def test_a_broken_byte_order_mark_hides_one_line_only() -> None:
+    rules = judge(200, b"\xef\x11\xbfDisallow: /a\nUser-agent: *\nDisallow: /x", US)
+    assert rules is not None
+    assert rules.allows("/a")
+    assert not rules.allows("/x")
+
+
+@pytest.mark.parametrize(
+    ("allow", "disallow", "path", "allowed"),
+    [
+        ("*.js", "*?*", "/a.js?v=1", True),  # four octets against three
+        ("/a?b", "/a*", "/a?b", True),
+        ("/*?", "/*.js", "/a.js?v", False),
+        ("/\u30c4", "/%E3%83*", "/%E3%83%84", True),  # ten octets against eight
+        ("/&&", "/%26*", "/%26%26", False),
+        ("/a$b", "/a*b", "/a$b", True),  # a tie
+    ],
+)
+def test_of_two_rules_the_one_with_more_octets_as_written_holds(
+    allow: str, disallow: str, path: str, allowed: bool
+) -> None:
+    assert allows(f"User-agent: *\nAllow: {allow}\nDisallow: {disallow}", path) is allowed
+
+
+def test_of_a_line_the_first_16_kib_count() -> None:
+    long = "/x/" + "a" * (2083 * 8 - len("disallow: /x/"))
+    text = f"User-agent: *\nDisallow: {long}/cut"
+    assert not allows(text, f"{long}/other")
+    assert allows(text, "/x/a")
+
+
 def test_other_line_separators_do_not_smuggle_a_rule_in() -> None:
     for separator in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029":
         assert not allows(f"User-agent: *\nDisallow: /{separator}Allow: /", f"/{separator}Allow: /x")
@@ -164,7 +202,7 @@ def test_where_there_are_no_rules_everything_is_allowed(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 100, 429, 500, 502, 503, 504, 599, 999])
-def test_rules_that_cannot_be_had_deny_everything(status: int) -> None:
+def test_rules_that_cannot_be_fetched_deny_everything(status: int) -> None:
     assert judge(status, b"User-agent: *\nAllow: /", US) is None
 
 

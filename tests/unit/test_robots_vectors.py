@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.fetch.robots import judge
+from headway.http.robots import judge
 
 VECTORS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "vectors" / "robots"
 needs_vectors = pytest.mark.skipif(

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="figures need the extra 'plot'")
 
-from headway.app.reporting import gather
+from tests.support.runs import make_run
+
 from headway.report.run_figures import FIGURES
-from headway.report.run_report import write_report
-from headway.testing.runs import make_run
+from headway.report.run_page import write_report
+from headway.view.reporting import gather
 
 
 @pytest.fixture(scope="module")

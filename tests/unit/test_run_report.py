@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import math
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,26 +14,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.runs import BOUND, PAGE_BYTES, STARTED_AT, make_run
 
-from headway.app.decisionlog import read_decisions
-from headway.app.linkgraph import LinkGraph
-from headway.app.reporting import gather
-from headway.app.summary import summarise
-from headway.report.run_charts import gantt_order, largest_types, short, time_unit
-from headway.report.run_facts import SiteFacts, TypeCount
+from headway.report.plots import draw_picture
+from headway.report.run_charts import (
+    as_steps,
+    gantt_order,
+    largest_types,
+    mean_by_depth,
+    mean_by_time,
+    shares,
+    short,
+    time_unit,
+)
+from headway.report.run_figures import as_csv
 from headway.report.run_page import esc, page, verdict
-from headway.report.run_rank_charts import mean_by_depth, mean_by_time, shares
-from headway.report.run_reasons import Circumstances, why
-from headway.report.run_tables import as_csv
-from headway.sim.recorded import ranks_of_run
-from headway.store.aggregates import RunSums
-from headway.store.runfolder import RunFolder
-from headway.testing.runs import PAGE_BYTES, STARTED_AT, make_run
+from headway.sim.graph import ranks_of_run
+from headway.store.reader import RunSums
+from headway.store.run_folder import RunFolder
 from headway.units import Instant
+from headway.view.reporting import Circumstances, LinkGraph, gather, why
+from headway.view.run import SiteState
+from headway.view.run_facts import TypeCount, read_decisions
+from headway.view.summary import summarise
 
 A, B = "http://a.test", "http://b.test"
-LATE = SiteFacts(A, 50, 0, 0, 5_000_000, 1.0, 100.0, 50.0, busy_s=80.0, answers=50)
-CALM = Circumstances("finished", 120.0, None, 1.0)
+LATE = SiteState(
+    A, "done", "missed", 50, 0, 0, 5_000_000, 0.0, deadline_at=50.0, started_at=1.0, ended_at=100.0
+)
+CALM = Circumstances("finished", 120.0, None, 1.0, busy_s=80.0, answers=50)
 
 
 @pytest.fixture
@@ -46,10 +56,15 @@ def run(tmp_path: Path) -> Path:
 
 def test_sums_are_those_of_the_run(run: Path) -> None:
     facts = gather(run)
-    assert (facts.done, facts.failed, facts.waiting, facts.wire_bytes) == (36, 4, 0, 40 * PAGE_BYTES)
-    assert facts.state == "finished"
+    assert (facts.view.done, facts.view.failed, facts.view.waiting, facts.view.wire_bytes) == (
+        36,
+        4,
+        0,
+        40 * PAGE_BYTES,
+    )
+    assert facts.view.state == "finished"
     assert facts.seconds == 20.0
-    assert sum(turn.wire_bytes for turn in facts.turns) == facts.wire_bytes
+    assert sum(turn.wire_bytes for turn in facts.turns) == facts.view.wire_bytes
     assert [(each.media_type, each.pages) for each in facts.types] == [("text/html", 36)]
     assert (500, "failed", 4) in facts.statuses
 
@@ -63,7 +78,7 @@ def test_only_the_site_that_was_late_has_missed_its_deadline(run: Path) -> None:
 def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     make_run(tmp_path / "run", [A], pages=10, waiting=7, deadline_s=5.0)
     facts = gather(tmp_path / "run")
-    assert (facts.state, facts.waiting) == ("stopped", 7)
+    assert (facts.view.state, facts.view.waiting) == ("stopped", 7)
     (missed,) = facts.missed
     assert missed.late_s is None
     assert "7 pages still waiting" in missed.sentence
@@ -72,7 +87,7 @@ def test_a_run_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
 def test_a_deadline_that_passed_after_the_crawl_was_stopped_is_missed_as_well(tmp_path: Path) -> None:
     make_run(tmp_path / "run", [A], pages=10, waiting=7, deadline_s=500.0)
     facts = gather(tmp_path / "run")
-    assert (facts.state, facts.seconds) == ("stopped", 10.0)
+    assert (facts.view.state, facts.seconds) == ("stopped", 10.0)
     (missed,) = facts.missed
     assert "stopped before the deadline with 7 pages" in missed.sentence
     assert "still to come" not in verdict(facts)
@@ -81,12 +96,15 @@ def test_a_deadline_that_passed_after_the_crawl_was_stopped_is_missed_as_well(tm
 
 
 def test_a_crawl_that_this_process_has_ended_is_not_taken_for_one_under_way(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path,
 ) -> None:
     last_at = STARTED_AT + gather(run).seconds
-    monkeypatch.setattr("headway.app.reporting.time.time", lambda: last_at)
-    assert gather(run).state == "running", "the process that crawled is alive, and its last sample is fresh"
-    assert gather(run, is_over=True).state == "finished"
+    assert gather(run, clock=lambda: last_at).view.state == "finished"
+    (run / "crawl.sqlite-lock").write_text(f"{os.getpid()}\n")
+    assert gather(run, clock=lambda: last_at).view.state == "running", (
+        "the process that crawls is alive, and its last sample is fresh"
+    )
+    assert gather(run, is_over=True, clock=lambda: last_at).view.state == "finished"
 
 
 def test_an_empty_run_has_a_report_as_well(tmp_path: Path) -> None:
@@ -96,44 +114,18 @@ def test_an_empty_run_has_a_report_as_well(tmp_path: Path) -> None:
     assert "<svg" not in page(facts, {})
 
 
-def test_the_link_is_thinned_without_losing_its_peaks(run: Path) -> None:
-    from headway.app.reporting import _link
-
-    seconds = 10_000
-    rates = np.full(seconds, 1000.0)
-    rates[4321] = 9000.0
-    samples = np.column_stack(
-        [
-            STARTED_AT + np.arange(seconds + 1),
-            np.concatenate([[0], np.cumsum(rates)]),
-            np.full(seconds + 1, 2000.0),
-            np.full(seconds + 1, np.nan),
-        ]
-    )
-    link, sums = _link(samples, STARTED_AT)
-    assert len(link.at_s) <= 1200
-    assert link.highest_bytes_per_s.max() == 9000.0
-    assert sums.mean_bytes_per_s == pytest.approx(rates.mean())
-    assert sums.most_over_bound == pytest.approx(3.5)
-
-
-def test_a_short_last_step_counts_in_the_mean_and_is_no_highest_second() -> None:
-    from headway.app.reporting import _link
-
-    steps = [(0.0, 0), (1.0, 1000), (1.2, 1600)]
-    link, sums = _link(np.array([[STARTED_AT + t, c, 2000.0, np.nan] for t, c in steps]), STARTED_AT)
-    assert len(link.at_s) == 1
-    assert (sums.mean_bytes_per_s, sums.highest_bytes_per_s) == pytest.approx((1600 / 1.2, 1000.0))
-    assert sums.use_of_bound == pytest.approx(1600 / 2400)
-
-
-def test_time_in_which_nobody_crawled_is_left_out_of_the_mean() -> None:
-    from headway.app.reporting import _link
-
-    counts = [0, 1000, 2000, 100, 1100]
-    at = [0, 1, 2, 5000, 5001]
-    samples = np.array([[STARTED_AT + t, c, math.inf, np.nan] for t, c in zip(at, counts, strict=True)])
-    assert _link(samples, STARTED_AT)[1].mean_bytes_per_s == pytest.approx(1000.0)
+def test_the_link_is_thinned_without_losing_its_peaks(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, {"crawl": {}}, Instant(STARTED_AT)) as run:
+        received = 0
+        for second in range(5_000):
+            received += 9_000 if second == 4321 else 1_000
+            run.store.record_sample(Instant(STARTED_AT + second), received, BOUND)
+        run.store.commit((), {})
+    facts = gather(tmp_path)
+    assert len(facts.link.at_s) <= 1200
+    assert facts.link.highest_bytes_per_s.max() == 9_000.0
+    assert facts.link.rate_bytes_per_s.mean() == pytest.approx(1_001.6, abs=2)
+    assert facts.view.link.max_bytes_per_s == 9_000.0
 
 
 # -- ranks --------------------------------------------------------------------------------------------------
@@ -185,49 +177,50 @@ def test_shares_end_with_everything(run: Path) -> None:
     ("site", "around", "told"),
     [
         (
-            structs.replace(LATE, done=0, answers=3),
-            structs.replace(CALM, troubles=[("dns-failed", 3)]),
+            structs.replace(LATE, done=0),
+            structs.replace(CALM, answers=3, troubles=[("dns-failed", 3)]),
             "3 times",
         ),
         (structs.replace(LATE, is_stopped=True), CALM, "stopped by order"),
-        (structs.replace(LATE, start_s=None, done=0), CALM, "never asked"),
+        (structs.replace(LATE, started_at=None, done=0), CALM, "never requested"),
         (
-            structs.replace(LATE, end_s=None, waiting=9, deadline_s=200.0),
+            structs.replace(LATE, ended_at=None, waiting=9, deadline_at=200.0),
             structs.replace(CALM, state="stopped"),
             "stopped before the deadline with 9 pages",
         ),
-        (structs.replace(LATE, start_s=40.0), CALM, "begun only 40.0 s after"),
+        (structs.replace(LATE, started_at=40.0), CALM, "started only 40.0 s after"),
         (LATE, structs.replace(CALM, troubles=[("missing", 25), ("throttled", 20)]), "20 throttled"),
         (LATE, structs.replace(CALM, troubles=[("missing", 25)], link_use=0.9), "the link was full"),
         (LATE, structs.replace(CALM, link_use=0.97), "the link was full (97% of the bound)"),
-        (structs.replace(LATE, busy_s=5.0), structs.replace(CALM, interval_s=2.0), "the interval of 2.0 s"),
-        (structs.replace(LATE, busy_s=5.0), structs.replace(CALM, interval_s=0.1), "pauses of 1.9 s"),
+        (LATE, structs.replace(CALM, busy_s=5.0, interval_s=2.0), "the interval of 2.0 s"),
+        (LATE, structs.replace(CALM, busy_s=5.0, interval_s=0.1), "pauses of 1.9 s"),
         (LATE, structs.replace(CALM, link_use=0.3), "its server took 1.6 s for an answer"),
     ],
 )
-def test_the_cause_is_named(site: SiteFacts, around: Circumstances, told: str) -> None:
+def test_the_cause_is_named(site: SiteState, around: Circumstances, told: str) -> None:
     assert told in why(site, around)
 
 
-def test_a_delay_that_was_foreseen_is_said_to_have_been() -> None:
-    told = why(LATE, structs.replace(CALM, foreseen_s=20.0))
-    assert told.endswith("; this was foreseen 30.0 s before the deadline.")
+def test_the_sentence_says_that_a_delay_was_forecast() -> None:
+    told = why(LATE, structs.replace(CALM, forecast_late_s=20.0))
+    assert told.endswith("; this was forecast 30.0 s before the deadline.")
 
 
 @given(
     st.builds(
-        SiteFacts,
+        SiteState,
         site=st.just(A),
         done=st.integers(0, 10**6),
         failed=st.integers(0, 10**4),
         waiting=st.integers(0, 10**6),
         wire_bytes=st.integers(0, 10**12),
-        start_s=st.none() | st.floats(0, 1e6),
-        end_s=st.none() | st.floats(0, 1e6),
-        deadline_s=st.floats(0.001, 1e6),
+        phase=st.sampled_from(["waiting", "fetching", "done", "stopped", "unreachable", "open"]),
+        outlook=st.sampled_from(["late", "missed"]),
+        began_at=st.just(0.0),
+        started_at=st.none() | st.floats(0, 1e6),
+        ended_at=st.none() | st.floats(0, 1e6),
+        deadline_at=st.floats(0.001, 1e6),
         is_stopped=st.booleans(),
-        busy_s=st.floats(0, 1e6),
-        answers=st.integers(0, 10**6),
     ),
     st.builds(
         Circumstances,
@@ -236,10 +229,12 @@ def test_a_delay_that_was_foreseen_is_said_to_have_been() -> None:
         link_use=st.none() | st.floats(0, 1.2),
         interval_s=st.floats(0, 3600),
         troubles=st.lists(st.tuples(st.sampled_from(["reset", "missing"]), st.integers(1, 100)), max_size=2),
-        foreseen_s=st.none() | st.floats(0, 1e6),
+        forecast_late_s=st.none() | st.floats(0, 1e6),
+        busy_s=st.floats(0, 1e6),
+        answers=st.integers(0, 10**6),
     ),
 )
-def test_every_site_gets_one_sentence(site: SiteFacts, around: Circumstances) -> None:
+def test_every_site_gets_one_sentence(site: SiteState, around: Circumstances) -> None:
     told = why(site, around)
     assert told[0].isupper()
     assert told.endswith(".")
@@ -250,7 +245,7 @@ def test_every_site_gets_one_sentence(site: SiteFacts, around: Circumstances) ->
 # -- the decision log ---------------------------------------------------------------------------------------
 
 
-def test_the_log_gives_orders_and_what_was_foreseen(tmp_path: Path) -> None:
+def test_the_log_gives_orders_and_forecast_delays(tmp_path: Path) -> None:
     (tmp_path / "decisions.jsonl").write_text(
         '{"at":100.0,"decision":"set-capacity","capacity_bytes_per_s":5000.0}\n'
         '{"at":101.0,"decision":"fetch","site":"http://a.test","url":"http://a.test/?\\"decision\\":\\"order-stop\\""}\n'
@@ -260,7 +255,7 @@ def test_the_log_gives_orders_and_what_was_foreseen(tmp_path: Path) -> None:
         '{"at":106.0,"decision":"order-pa'
     )
     told = read_decisions(tmp_path, 100.0)
-    assert told.foreseen_s == {"http://a.test": 3.0}
+    assert told.forecast_late_s == {"http://a.test": 3.0}
     assert [(mark.at_s, mark.text) for mark in told.marks] == [(0.0, "bound 5 KB/s"), (5.0, "stop a.test")]
 
 
@@ -317,8 +312,22 @@ def test_all_types_are_counted_even_if_only_some_are_named() -> None:
     assert sum(each.pages for each in shown) == sum(each.pages for each in types)
 
 
+def test_the_line_of_the_link_begins_with_its_first_second_and_is_broken_between_two_sessions() -> None:
+    begins, ends = np.array([0.5, 1.5, 90.0]), np.array([1.5, 2.5, 91.0])
+    at, rates = as_steps(begins, ends, np.array([5.0, 6.0, 7.0]))
+    assert at.tolist() == [0.5, 0.5, 1.5, 1.5, 2.5, 90, 90, 91]
+    assert np.nan_to_num(rates, nan=-1).tolist() == [-1, 5, 5, 6, 6, -1, 7, 7]
+
+
+def test_a_run_has_a_picture_and_one_without_a_sample_as_well(run: Path, tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "empty", {"crawl": {}}, Instant(STARTED_AT)).close()
+    for folder in (run, tmp_path / "empty"):
+        draw_picture(folder, folder / "picture.png")
+        assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_missed_sites_stand_first_in_the_figure() -> None:
-    met = structs.replace(LATE, site=B, end_s=20.0)
+    met = structs.replace(LATE, site=B, ended_at=20.0, outlook="met")
     assert [site.site for site in gantt_order([met, LATE])] == [A, B]
 
 

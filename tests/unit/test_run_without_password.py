@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import headway as hw
-from headway.app.crawling import CrawlRun
+from headway.runtime.crawling import CrawlRun
 from headway.store.reader import RunReader
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant
@@ -23,7 +23,7 @@ def test_the_proxys_login_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_nor_is_it_by_run_scrapy(tmp_path: Path) -> None:
-    mastering = pytest.importorskip("headway.scrapy.mastering")
+    mastering = pytest.importorskip("headway.scrapy.running")
     job = hw.Plan(tasks=[hw.Task("https://example.org/")], proxy="http://me:secret@proxy.test:3128").job
     store = SqliteStore(tmp_path / "crawl.sqlite")
     try:

@@ -15,12 +15,11 @@ from warcio.cli import main as warcio_main
 
 from headway.errors import StoreError
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
+from headway.model.page import Capture, Kind, Outcome, Page
 from headway.ports import Response
-from headway.store.cutback import cut_back
 from headway.store.reader import RunReader
-from headway.store.runfolder import RunFolder
+from headway.store.repair import cut_back
+from headway.store.run_folder import RunFolder
 
 SITE = "http://www.example.org"
 NOW = 1_763_251_446.5
@@ -103,12 +102,12 @@ def test_the_same_folder_again_takes_the_crawl_up(path):
 def test_a_folder_with_other_files_is_refused_and_untouched(path):
     path.mkdir()
     (path / "thesis.tex").write_text("precious")
-    with pytest.raises(StoreError, match=r"not a run folder .* give a new or empty folder"):
+    with pytest.raises(StoreError, match=r"not a run folder .* use a new or empty folder"):
         open_folder(path)
     assert [each.name for each in path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_place_under_a_file_is_told_as_such(tmp_path):
+def test_a_path_under_a_file_is_reported(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(StoreError, match=r"notes\.txt/run: a part of this path is a file"):
         RunFolder.open(tmp_path / "notes.txt" / "run", {}, 0.0)
@@ -186,7 +185,7 @@ def test_what_was_not_saved_is_gone_after_a_restart(path):
     assert len(list((path / "archive").iterdir())) == 1
 
 
-def test_files_that_the_store_never_heard_of_are_removed_but_nobody_elses(path):
+def test_files_that_the_store_does_not_know_are_removed_but_not_those_of_others(path):
     folder = open_folder(path)
     capture_of(folder, 1)
     folder.archive.flush()
@@ -245,7 +244,7 @@ def test_a_second_look_at_equal_content_is_kept_as_a_revisit(path):
 def test_a_file_shorter_than_committed_is_a_clear_error_and_nothing_is_cut(tmp_path):
     (tmp_path / "archive").mkdir()
     (tmp_path / "a").write_bytes(b"12345")
-    with pytest.raises(StoreError, match=r"a: 5 bytes are missing that the store counts on"):
+    with pytest.raises(StoreError, match=r"a: 5 bytes are missing that the store refers to"):
         cut_back(tmp_path, {"a": 10})
     assert (tmp_path / "a").read_bytes() == b"12345"
     with pytest.raises(StoreError, match="10 bytes are missing"):
@@ -304,7 +303,7 @@ def _drop(folder):
 
 
 def test_captures_without_a_page_do_not_pile_up_in_memory(path, monkeypatch):
-    monkeypatch.setattr("headway.store.warc._NOTES_KEPT", 3)
+    monkeypatch.setattr("headway.archive.warc._NOTES_KEPT", 3)
     with open_folder(path) as folder:
         captures = [capture_of(folder, number) for number in range(6)]
         assert len(folder.archive.notes_of(captures)) == 3

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from headway.fetch.head import HeadError
-from headway.fetch.proxy import Proxy
-from headway.fetch.target import TargetError
-from headway.scrapy.exchange import Asked, message, place_of, split_url
+from headway.http.head import HeadError
+from headway.http.models import Proxy, TargetError
+from headway.scrapy.fetcher import FetchRequest, destination_of, message, split_url
 
 
 def sent(
     url: str, method: str = "GET", body: bytes = b"", proxy: Proxy | None = None, **headers: str
 ) -> bytes:
     beginning, path = split_url(url)
-    asked = Asked(url, method, tuple(headers.items()), body, 10.0, proxy)
-    return message(asked, place_of(beginning).origin, path)
+    asked = FetchRequest(url, method, tuple(headers.items()), body, 10.0, proxy)
+    return message(asked, destination_of(beginning).origin, path)
 
 
 @pytest.mark.parametrize(

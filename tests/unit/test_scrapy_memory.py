@@ -10,8 +10,7 @@ pytest.importorskip("scrapy")
 
 from scrapy.utils.test import get_crawler
 
-from headway.scrapy.link import Link
-from headway.scrapy.memory import ServerMemory
+from headway.scrapy.link import Link, ServerRates
 from headway.units import BytesPerSecond, Instant
 
 NOW = Instant(1_800_000_000.0)
@@ -26,22 +25,24 @@ def test_a_rate_that_one_spider_has_learnt_is_predicted_by_the_next(tmp_path: Pa
     first, unknown = link_in(tmp_path), link_in(tmp_path).prediction.predict(NOW, SERVER)
     for _ in range(20):
         first.prediction.learn(NOW, SERVER, BytesPerSecond(5_000.0))
-    first.remember()
+    first.save_learned()
     assert link_in(tmp_path).prediction.predict(NOW, SERVER) == first.prediction.predict(NOW, SERVER)
     assert first.prediction.predict(NOW, SERVER) < 0.1 * unknown
 
 
 @pytest.mark.parametrize("content", [b"", b"this is no database, but some text that is long enough" * 30])
-def test_a_file_that_cannot_be_read_is_told_of_and_no_obstacle(
+def test_a_file_that_cannot_be_read_is_reported_and_ignored(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "servers.sqlite").write_bytes(content)
-    assert ServerMemory(tmp_path).load() == []
-    assert "rates are learnt anew" in caplog.text
-    link_in(tmp_path).remember()
+    assert ServerRates(tmp_path).load() == []
+    assert "the rates of servers are learnt again" in caplog.text
+    link_in(tmp_path).save_learned()
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("not a folder")
-    ServerMemory(tmp_path / "file").save([(SERVER, b"x")])
-    assert "what was learnt of servers is lost" in caplog.text
+    ServerRates(tmp_path / "file").save([(SERVER, b"x")])
+    assert "the rates of servers that were learnt are lost" in caplog.text

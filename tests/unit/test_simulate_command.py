@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,22 +18,29 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.cli.simulate import simulate_command
-from headway.crawl.machine import Crawl
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
 from headway.errors import HeadwayError
 from headway.model.command import Command, SaveFound, SaveSettled, SaveSite, SaveTasks
 from headway.model.event import Seeded
-from headway.model.page import Site
-from headway.model.task import Task
+from headway.model.page import Site, Task
+from headway.planning.estimate import Assumption, SiteAssumptions
 from headway.policy.ordering import make_ordering
-from headway.policy.politeness import Politeness
-from headway.policy.retry import RetryPolicy
-from headway.report.sim_result import SimResult
-from headway.report.sim_table import strategy_table
-from headway.report.sim_whatif import PolicyChance, Range, SiteChance, WhatIf, policy_table, site_table
-from headway.sim.kernel import simulate
-from headway.sim.run import EVERYTHING, seed_pages
-from headway.sim.trouble import Trouble
-from headway.sim.web import Servers, Web
+from headway.policy.politeness import Politeness, RetryPolicy
+from headway.report.simulation import strategy_table
+from headway.runtime.driver import simulate
+from headway.runtime.simulation import EVERYTHING, seed_pages
+from headway.sim.job_simulation import (
+    Draw,
+    JobSimulation,
+    JobSite,
+    PolicyChance,
+    Range,
+    job_site_table,
+    policy_table,
+)
+from headway.sim.study import SimResult
+from headway.sim.web import Servers, Trouble, Web
 from headway.sim.world import GraphWorld
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant, Seconds
@@ -126,19 +134,21 @@ def test_a_part_of_a_web_can_be_crawled() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["nowhere"], "is not there"),
+        (["nowhere"], "does not exist"),
+        (["postgresql://nobody@127.0.0.1:1/db#news"], "on a server cannot be simulated"),
+        (["tests"], "neither a run folder"),
         ([SMALL, "--robots", "0"], "0 robots"),
         ([SMALL, "--interval", "-5 s"], "must not be negative"),
         ([SMALL, "--strategy", "batch(500)"], "only 400 pages"),
-        ([SMALL, "--strategy", "best"], "no ordering"),
+        ([SMALL, "--strategy", "best"], "not an ordering"),
         ([SMALL, "--site", "other.test"], "no site 'other.test'"),
         ([SMALL, "--bandwidth", "5"], "unit is missing"),
-        ([SMALL, "--bandwidth", "0 B/s"], "above zero"),
+        ([SMALL, "--bandwidth", "0 B/s"], "above 0"),
         ([SMALL, "--timetable", "never", "00:00-01:00", "1KB/s"], "never"),
         (["synthetic:pages=1,sites=2"], "each needs its home page"),
     ],
 )
-def test_what_cannot_be_is_said_clearly(args: list[str], words: str) -> None:
+def test_what_cannot_be_simulated_is_refused_clearly(args: list[str], words: str) -> None:
     with pytest.raises(HeadwayError) as caught:
         run(*args)
     assert words in str(caught.value)
@@ -150,30 +160,86 @@ def job(folder: Path, data: str) -> Path:
     return path
 
 
+def policies_of(told: dict[str, Any]) -> dict[tuple[str, float], float]:
+    return {(each["policy"], each["bandwidth_factor"]): each["all_met"] for each in told["policies"]}
+
+
 def test_a_job_with_time_to_spare_holds_in_every_draw_and_one_without_in_none(tmp_path: Path) -> None:
-    # 20 minutes at 250 KB/s carry 300 MB; with half the link, 150 MB.
-    for data, whole, half in (("20 MB", 1.0, 1.0), ("220 MB", 1.0, 0.0), ("3 GB", 0.0, 0.0)):
-        told = json.loads(run(job(tmp_path, data), "--draws", "20", "--json").stdout)
-        chances = {(each["policy"], each["bandwidth_factor"]): each["all_met"] for each in told["policies"]}
-        assert chances["headway", 1.0] == pytest.approx(whole, abs=0.5 if data == "220 MB" else 0.0)
-        assert chances["headway", 0.5] == pytest.approx(half, abs=0.15)
-        assert chances["headway", 1.0] >= max(
-            chance for (_, factor), chance in chances.items() if factor == 1
+    # 20 minutes at 250 KB/s carry 300 MB.
+    for data, met in (("4 MB", 1.0), ("3 GB", 0.0)):
+        text = (
+            JOB.format(data=data)
+            .replace("20 min", "100 s")
+            .replace('data = "20 MB"', 'data = "2 MB"\nmax_pages = 60')
         )
+        path = tmp_path / "job.toml"
+        path.write_text(text.replace('data = "3 GB"', 'data = "3 GB"\nmax_bytes = "40 MB"'))
+        told = json.loads(run(path, "--draws", "2", "--json").stdout)
+        site = told["sites"][0]
+        assert told["simulated_by"] == "engine"
+        assert told["all_met"] == met
+        assert site["met"] == met
+        assert (site["end_s"]["high"] <= site["deadline_s"]) == bool(met)
 
 
-def test_the_answer_for_a_job_is_told_in_words_and_with_ranges(tmp_path: Path) -> None:
-    text = run(job(tmp_path, "220 MB"), "--draws", "10").stdout
-    assert "all deadlines hold in" in text
-    assert "0.5 times the link (125 KB/s)" in text
+def test_the_policies_are_compared_where_that_is_asked_for(tmp_path: Path) -> None:
+    told = json.loads(run(job(tmp_path, "20 MB"), "--draws", "1", "--compare-policies", "--json").stdout)
+    chances = policies_of(told)
+    assert chances["headway", 1.0] >= max(chance for (_, factor), chance in chances.items() if factor == 1)
+    assert not policies_of(json.loads(run(job(tmp_path, "2 MB"), "--draws", "1", "--json").stdout))
+
+
+def test_a_job_is_described_with_what_was_assumed(tmp_path: Path) -> None:
+    text = run(job(tmp_path, "5 MB"), "--draws", "2").stdout
+    assert "the engine in virtual time, 2 draws" in text
+    assert "1 of 1 deadlines hold" in text
     assert "a.example" in text
-    assert "headway" in text
+    assert "assumed data: 2 sites given (5 MB to 20 MB)" in text
+    assert "assumed server: 2 sites default (1 MB/s)" in text
+
+
+def test_options_replace_what_the_job_says(tmp_path: Path) -> None:
+    path = job(tmp_path, "5 MB")
+    usual, slow, polite = (
+        json.loads(run(path, "--draws", "1", "--json", *more).stdout)["first"]["end_s"]
+        for more in ((), ("--bandwidth", "100 KB/s"), ("--pages-per-connection", "1", "--interval", "5 s"))
+    )
+    assert slow > 2 * usual
+    assert polite > 5 * usual
+
+
+def test_the_link_follows_the_timetable_from_the_given_start(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(data="5 MB").replace('interval = "0 s"', 'interval = "0 s"\ntimezone = "UTC"'))
+    told = json.loads(
+        run(
+            *(path, "--draws", "1", "--json", "--start", "2050-01-03T00:00"),
+            *("--timetable", "daily", "00:00-00:01", "1 KB/s"),
+        ).stdout
+    )
+    assert told["capacity_by_time"] == [[0.0, 1000.0], [60.0, 250_000.0]]
+    rates = [rate for at, rate in told["link_by_time"] if at <= 55]
+    assert max(rates) <= 1000.0 * (1 + 1e-9)
+
+
+def test_no_second_is_above_the_bound(tmp_path: Path) -> None:
+    told = json.loads(run(job(tmp_path, "5 MB"), "--draws", "1", "--json").stdout)
+    assert max(rate for _, rate in told["link_by_time"]) <= 250_000 * (1 + 1e-9)
+    assert 0.5 < told["first"]["link_use"] <= 1.0
 
 
 def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:
-    path = job(tmp_path, "220 MB")
-    once, again, other = (run(path, "--draws", "5", "--json", "--seed", seed).stdout for seed in (1, 1, 2))
+    path, start = job(tmp_path, "3 MB"), ("--start", "2050-01-03T00:00")
+    once, again, other = (
+        run(path, "--draws", "2", "--json", "--seed", seed, *start).stdout for seed in (1, 1, 2)
+    )
     assert once == again != other
+
+
+def test_the_plot_of_a_job_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run(job(tmp_path, "2 MB"), "--draws", "1", "--plot", tmp_path / "job.png")
+    assert (tmp_path / "job.png").read_bytes().startswith(b"\x89PNG")
 
 
 # -- as people see it -------------------------------------------------------------------------------------
@@ -192,13 +258,15 @@ def spread(low_s: float, high_s: float) -> Range:
 
 def test_tables_lose_nothing_at_eighty_columns() -> None:
     name = "www.a-rather-long-host-name.in-some.example.org"
-    site = {
-        "deadline_s": 5_400.0,
-        "data_bytes": spread(1e8, 9e8),
-        "end_s": spread(23_100, 53_280),
-        "met": 0.1,
-    }
-    sites = [SiteChance(site=f"https://{name}", bandwidth_factor=factor, **site) for factor in (1.0, 0.5)]
+    value = Assumption(1e6, "default")
+    site = JobSite(
+        site=f"https://{name}",
+        deadline_s=5_400.0,
+        met=0.1,
+        end_s=spread(23_100, 53_280),
+        data_bytes=spread(1e8, 9e8),
+        assumed=SiteAssumptions(Site(f"https://{name}"), value, value, value, 1.0),
+    )
     chance = {"all_met": 1.0, "late_sites": spread(10, 20), "tardiness_s": spread(0, 1)}
     policies = [
         PolicyChance(
@@ -206,19 +274,29 @@ def test_tables_lose_nothing_at_eighty_columns() -> None:
         )
         for f in (1.0, 0.5)
     ]
-    told = WhatIf(
+    draw = Draw(end_s=1.0, is_over=True, pages=1, wire_bytes=1, link_use=None, rate_changes=0, sites=[])
+    told = JobSimulation(
         job="job.toml",
+        simulated_by="engine",
+        started_at=0.0,
         draws=5,
         seed=0,
         bandwidth_bytes_per_s=1e6,
-        policies=policies,
-        sites=sites,
-        held_up_by_site=[],
+        all_met=0.0,
+        late_sites=spread(1, 1),
+        end_s=spread(1, 2),
+        link_use=None,
+        pages=spread(1, 2),
+        rate_changes=spread(1, 2),
+        sites=[site],
+        first=draw,
+        link_by_time=[],
+        capacity_by_time=[],
     )
-    by_site, by_policy = shown(site_table(told)), shown(policy_table(told))
+    by_site, by_policy = shown(job_site_table(told)), shown(policy_table(policies))
     assert name in "".join(line.split("  ")[0] for line in by_site)
     assert "6 h 25 min - 14 h 48 min" in by_site[1]
-    assert by_site[1].count("10%") == 2
+    assert by_site[1].count("10%") == 1
     assert by_policy[1].count("100%") == 2
     result = json.loads(run(SMALL, "--bandwidth", "5KB/s", "--json").stdout)
     one = msgspec.convert({**result, "strategy": "batch(100000)", "pages": 3_400_000}, SimResult)
@@ -228,25 +306,21 @@ def test_tables_lose_nothing_at_eighty_columns() -> None:
 
 
 def test_headways_own_policy_comes_first(tmp_path: Path) -> None:
-    lines = run(job(tmp_path, "20 MB"), "--draws", "2").stdout.splitlines()
+    lines = run(job(tmp_path, "2 MB"), "--draws", "2", "--compare-policies").stdout.splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("policy"))
     assert lines[place + 1].startswith("headway ")
 
 
-def test_sizes_of_an_earlier_run_narrow_the_answer(tmp_path: Path) -> None:
+def test_sizes_are_those_of_an_earlier_run(tmp_path: Path) -> None:
     """The run is a simulated one, kept in a store as a crawl keeps it."""
-    path = job(tmp_path, "60 MB")
-    keep_run(tmp_path / "run", Site("https://a.example"), pages=4, size=15_000_000)
-    guessed, known = (
-        json.loads(run(path, "--draws", "40", "--json", *more).stdout)
-        for more in ((), ("--sizes-from", tmp_path / "run"))
-    )
-    widths = [
-        next(each for each in told["sites"] if each["site"] == "https://a.example")["data_bytes"]
-        for told in (guessed, known)
-    ]
-    assert widths[0]["high"] / widths[0]["low"] > 1.3 * widths[1]["high"] / widths[1]["low"]
-    assert widths[1]["middle"] == pytest.approx(60e6, rel=0.15)
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(data="60 MB").replace('data = "60 MB"', "").replace("20 MB", "1 MB"))
+    keep_run(tmp_path / "run", Site("https://a.example"), pages=40, size=150_000)
+    told = json.loads(run(path, "--draws", "1", "--json", "--sizes-from", tmp_path / "run").stdout)
+    site = next(each for each in told["sites"] if each["site"] == "https://a.example")
+    assert site["assumed"]["data_bytes"] == {"value": pytest.approx(6e6), "source": "learnt in run run"}
+    assert site["data_bytes"]["middle"] == pytest.approx(6e6, rel=0.05)
+    assert told["first"]["sites"][0]["pages"] == 40
 
 
 def keep_run(folder: Path, site: Site, *, pages: int, size: int) -> None:
@@ -262,14 +336,11 @@ def keep_run(folder: Path, site: Site, *, pages: int, size: int) -> None:
     )
     store = SqliteStore(folder / "crawl.sqlite")
     store.create(Instant(0.0), {})
-    crawl = Crawl(
-        ordering=make_ordering("depth"),
-        scope=EVERYTHING,
-        politeness=Politeness(),
-        retry=RetryPolicy(),
-        max_connections=1,
-        lease_s=Seconds(math.inf),
-        asks_robots=False,
+    crawl = Engine(
+        Policies(
+            ordering=make_ordering("depth"), scope=EVERYTHING, politeness=Politeness(), retry=RetryPolicy()
+        ),
+        EngineSettings(max_connections=1, lease_s=Seconds(math.inf), asks_robots=False),
     )
     world = GraphWorld(
         web, Servers.alike(1), Trouble.drawn(pages, 1, 0), max_connections=1, keep_open_s=Seconds(5.0)
@@ -288,11 +359,13 @@ def keep_run(folder: Path, site: Site, *, pages: int, size: int) -> None:
     [
         ([SMALL, "--robots", "0"], "0 robots"),
         ([SMALL, "--robots", "many"], "not a valid integer"),
-        (["nowhere"], "is not there"),
+        (["nowhere"], "does not exist"),
+        (["postgresql://nobody@127.0.0.1:1/db#news"], "on a server cannot be simulated"),
+        (["tests"], "neither a run folder"),
         ([SMALL, "--sizes-from", "nowhere"], "job file"),
         ([SMALL, "--draws", "3"], "job file"),
-        (["job.toml", "--robots", "3"], "--robots is for a web"),
-        (["job.toml", "--plot", "a.png"], "--plot is for a web"),
+        (["job.toml", "--compare"], "--compare applies to a graph or web"),
+        (["job.toml", "--accelerator"], "--accelerator applies to a graph or web"),
     ],
 )
 def test_no_mistake_ends_in_a_traceback(args: list[str], words: str) -> None:

@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.model.outcome import Kind
-from headway.model.page import Page
-from headway.parse.document import parse
-from headway.parse.listed import MAX_ENTRIES, instant_of
-from headway.parse.listing import read_listing
-from headway.parse.parsed import Parsed, ParseOptions
-from headway.parse.sitemap import read_sitemap, read_text_sitemap
-from headway.parse.url import page_of
+from headway.model.page import Kind, Page
+from headway.pages.document import parse
+from headway.pages.parsed import MAX_ENTRIES, Parsed, ParseOptions, instant_of
+from headway.pages.sitemaps import read_listing, read_sitemap, read_text_sitemap
+from headway.pages.url import page_of
 from headway.ports import Response
 from headway.units import Instant, Seconds
 

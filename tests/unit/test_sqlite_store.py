@@ -13,18 +13,15 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from headway.app.linkgraph import LinkGraph
 from headway.errors import StoreError
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite, SaveTasks
-from headway.model.outcome import Capture, Kind, Outcome
-from headway.model.page import Page
-from headway.model.task import Task
+from headway.model.page import Capture, Kind, Outcome, Page, Task
+from headway.ports import CaptureNote
 from headway.store import schema
-from headway.store.aggregates import RunSums
-from headway.store.capture import CaptureNote
-from headway.store.reader import OutcomeCount, RunReader, Sample
+from headway.store.reader import OutcomeCount, RunReader, RunSums, Sample
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant
+from headway.view.reporting import LinkGraph
 
 SITE = "https://www.example.org"
 
@@ -76,7 +73,7 @@ def test_the_lock_goes_with_the_store(path):
 def test_a_refused_store_leaves_no_lock_behind(path):
     path.write_bytes(b"not a database, but long enough to look like one" * 20)
     for _ in range(2):
-        with pytest.raises(StoreError, match="damaged or no SQLite database"):
+        with pytest.raises(StoreError, match="damaged or not an SQLite database"):
             SqliteStore(path)
 
 
@@ -108,7 +105,7 @@ def test_an_empty_file_left_by_a_killed_start_is_no_obstacle(path):
     store.close()
 
 
-def test_files_are_writable_by_nobody_else(store, path):
+def test_files_are_writable_only_by_their_owner(store, path):
     store.commit([SaveFound((page(1),))], {})
     for each in path.parent.iterdir():
         assert stat.S_IMODE(each.stat().st_mode) & ~0o644 == 0, each
@@ -127,7 +124,7 @@ def test_a_full_disk_leaves_what_was_committed_and_loses_no_number(store, path):
     many = [SaveFound(tuple(page(number, f"http://host{number}.example") for number in range(3, 5000)))]
     (pages_now,) = store._connection.execute("PRAGMA page_count").fetchone()
     store._connection.execute(f"PRAGMA max_page_count = {pages_now + 3}")
-    with pytest.raises(StoreError, match=r"the disk is full; make room.* nothing committed is lost"):
+    with pytest.raises(StoreError, match=r"the disk is full; free some space.* no committed data is lost"):
         store.commit([settled(page(1)), *many], {"pages.jsonl": 99})
     assert [record.page for record in store.load().waiting] == [page(1), page(2)]
     assert store.committed_lengths() == {"pages.jsonl": 5}
@@ -153,7 +150,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing_of_itself(store, value):
 
 def test_a_store_that_was_removed_is_noticed_before_it_is_too_late(store, path):
     path.rename(path.with_name("elsewhere"))
-    with pytest.raises(StoreError, match="removed or replaced while the crawl went on"):
+    with pytest.raises(StoreError, match="removed or replaced during the crawl"):
         store.commit([SaveFound((page(1),))], {})
 
 
@@ -162,7 +159,7 @@ def test_another_program_that_holds_the_database_is_a_clear_error(store, path, m
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
-        with pytest.raises(StoreError, match="another program holds its lock"):
+        with pytest.raises(StoreError, match="another program has locked it"):
             store.commit([SaveFound((page(1),))], {})
     finally:
         other.execute("ROLLBACK")
@@ -189,7 +186,7 @@ def test_closing_twice_does_no_harm(store):
 # -- readers ------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_sees_commits_while_the_crawl_goes_on(store, path):
+def test_a_reader_sees_commits_during_the_crawl(store, path):
     store.commit([SaveFound((page(1), page(2)))], {})
     with RunReader(path.parent) as reader:
         assert reader.totals().waiting == 2
@@ -219,11 +216,11 @@ def test_a_reader_of_nothing_says_what_is_wrong(tmp_path):
     with pytest.raises(StoreError, match="not a run folder"):
         RunReader(tmp_path)
     (tmp_path / "crawl.sqlite").touch()
-    with pytest.raises(StoreError, match="before it began"):
+    with pytest.raises(StoreError, match="before it started"):
         RunReader(tmp_path)
 
 
-def test_a_reader_is_told_what_else_it_was_given(tmp_path):
+def test_a_reader_names_what_it_was_given_instead(tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("hello")
     with pytest.raises(StoreError, match=r"notes\.txt: a file, .* give the run folder"):
@@ -298,11 +295,16 @@ def test_rate_samples_come_with_the_next_commit(store, path):
     store.record_sample(1.0, 1000, 125_000.0)
     store.record_sample(2.0, 3000, math.inf)
     with RunReader(path) as reader:
-        assert reader.samples() == []
+        assert list(reader.samples()) == []
         store.commit([], {})
-        assert reader.samples() == [Sample(1.0, 1000, 125_000.0), Sample(2.0, 3000, math.inf)]
+        first, second = reader.samples()
+        assert (first, second) == (
+            Sample(1.0, 1000, 125_000.0, number=1),
+            Sample(2.0, 3000, math.inf, number=2),
+        )
+        assert list(reader.samples(after=first.number)) == [second]
         store.commit([], {})
-        assert len(reader.samples()) == 2
+        assert len(list(reader.samples())) == 2
 
 
 def test_the_job_is_kept_as_it_was_given(store, path):

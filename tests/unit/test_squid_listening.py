@@ -10,18 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.squid import free_port
 
-from headway.app.clock import WallClock
 from headway.policy.scope import Scope
+from headway.runtime.driver import WallClock
 from headway.squid import helper
-from headway.squid.address import HelperSocket, ListenError, LogFile, TcpPort, UdpPort, parse_place
-from headway.squid.intake import Intake
-from headway.squid.listener import Listener
-from headway.squid.privacy import PrivacyRules
+from headway.squid.intake import Counters, Intake, PrivacyRules
+from headway.squid.listener import (
+    HelperSocket,
+    Listener,
+    ListenError,
+    LogFile,
+    Tail,
+    TcpPort,
+    UdpPort,
+    parse_place,
+)
 from headway.squid.spool import SpoolReader, SpoolWriter
-from headway.squid.tailing import Tail
-from headway.squid.tally import Tally
-from headway.testing.squid import free_port
 from headway.units import Instant
 
 NATIVE = "1066037222.352 126 10.0.0.7 TCP_MISS/200 5270 GET {url} - DIRECT/1.2.3.4 text/html\n"
@@ -48,7 +53,7 @@ def end(running: subprocess.Popen[bytes]) -> bytes:
     return words
 
 
-def test_the_helper_answers_with_and_without_channels_though_nobody_listens(tmp_path: Path) -> None:
+def test_the_helper_answers_with_and_without_channels_without_a_listener(tmp_path: Path) -> None:
     running = start_helper(str(tmp_path / "nobody.sock"))
     assert ask(running, b"http://a.test/ 10.0.0.1/- - GET myip=-\n") == b"ERR\n"
     assert ask(running, b"17 http://a.test/ 10.0.0.1/- - GET\n") == b"17 ERR\n"
@@ -59,7 +64,7 @@ def test_the_helper_answers_with_and_without_channels_though_nobody_listens(tmp_
     assert b"announcements lost" in end(running)
 
 
-def test_the_helper_names_page_and_method_and_nobody(tmp_path: Path) -> None:
+def test_the_helper_passes_on_page_and_method_but_no_user(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         ours.bind(str(tmp_path / "s"))
         running = start_helper(str(tmp_path / "s"))
@@ -103,7 +108,7 @@ def spooled(folder: Path) -> list[str]:
 
 
 def intake() -> Intake:
-    return Intake(Scope(hosts=frozenset({"a.test"})), PrivacyRules(), Tally())
+    return Intake(Scope(hosts=frozenset({"a.test"})), PrivacyRules(), Counters())
 
 
 async def until(condition: object) -> None:
@@ -134,11 +139,11 @@ async def test_every_way_in_leads_into_the_spool(tmp_path: Path) -> None:
             out.sendto(NATIVE.format(url="http://a.test/udp").encode(), ("127.0.0.1", udp))
         with log.open("a") as file:
             file.write(NATIVE.format(url="http://a.test/tail"))
-        await until(lambda: each.tally.accepted == 5)
+        await until(lambda: each.counters.accepted == 5)
     assert set(spooled(tmp_path)) == {
         f"http://a.test/{name}" for name in ("helper", "tcp", "cut", "udp", "tail")
     }
-    assert each.tally.refused == {"garbage": 1}
+    assert each.counters.refused == {"garbage": 1}
     assert not sock.exists()
 
 
@@ -152,13 +157,13 @@ async def test_a_log_that_is_rotated_and_a_listener_that_was_away_lose_nothing(t
     write("old")
     async with Listener(tmp_path, [LogFile(log)], each, WallClock()):
         write("one")
-        await until(lambda: each.tally.accepted == 1)
+        await until(lambda: each.counters.accepted == 1)
         log.rename(tmp_path / "access.log.1")
         write("two")
-        await until(lambda: each.tally.accepted == 2)
+        await until(lambda: each.counters.accepted == 2)
     write("three")
     async with Listener(tmp_path, [LogFile(log)], each, WallClock()):
-        await until(lambda: each.tally.accepted == 3)
+        await until(lambda: each.counters.accepted == 3)
     assert spooled(tmp_path) == [f"http://a.test/{name}" for name in ("one", "two", "three")]
 
 
@@ -166,20 +171,20 @@ async def test_a_log_is_followed_on_after_a_moment_in_which_it_could_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, each, failures = tmp_path / "access.log", intake(), [0]
-    remember = Tail.remember
+    store_position = Tail.store_position
 
     def fail_at_first(tail: Tail) -> None:
         failures[0] += 1
         if failures[0] <= 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        remember(tail)
+        store_position(tail)
 
-    monkeypatch.setattr(Tail, "remember", fail_at_first)
+    monkeypatch.setattr(Tail, "store_position", fail_at_first)
     log.touch()
     async with Listener(tmp_path, [LogFile(log)], each, WallClock()):
         await until(lambda: failures[0] > 2)
         log.write_text(NATIVE.format(url="http://a.test/after"))
-        await until(lambda: each.tally.accepted == 1)
+        await until(lambda: each.counters.accepted == 1)
     assert spooled(tmp_path) == ["http://a.test/after"]
 
 
@@ -191,10 +196,10 @@ async def test_ten_thousand_urls_at_once_are_taken_or_counted_as_lost(tmp_path: 
         await asyncio.to_thread(announcer.announce, lines)
         await asyncio.to_thread(announcer.announce, [b"GET http://a.test/last"])
         announcer.finish()
-        await until(lambda: each.tally.announced + sum(each.tally.lost.values()) >= 10_001)
-    tally = each.tally
-    assert tally.announced == tally.accepted == len(spooled(tmp_path))
-    assert tally.announced + sum(tally.lost.values()) == 10_001
+        await until(lambda: each.counters.announced + sum(each.counters.lost.values()) >= 10_001)
+    counters = each.counters
+    assert counters.announced == counters.accepted == len(spooled(tmp_path))
+    assert counters.announced + sum(counters.lost.values()) == 10_001
 
 
 async def test_a_socket_left_by_a_killed_listener_is_taken_over_and_one_in_use_is_not(tmp_path: Path) -> None:
@@ -218,10 +223,10 @@ def test_a_spool_is_read_from_where_everything_before_is_settled(tmp_path: Path)
     reader = SpoolReader(tmp_path)
     first, second = reader.read(10)
     assert reader.read(10) == []
-    reader.keep(second.place)
+    reader.settle(second.offset)
     reader.close()
     assert [each.url for each in SpoolReader(tmp_path).read(10)] == ["http://a.test/2"]
-    assert first.place == 0
+    assert first.offset == 0
     writer.close()
 
 
@@ -233,7 +238,7 @@ def test_a_spool_that_was_read_to_its_end_is_emptied_when_it_has_grown(tmp_path:
     while lines := reader.read(1000):
         count += len(lines)
     assert count == 1600
-    reader.keep(reader.place)
+    reader.settle(reader.offset)
     assert (tmp_path / "announced" / "waiting.log").stat().st_size == 0
     writer.append([(Instant(3.0), "http://a.test/after")])
     assert [each.url for each in reader.read(10)] == ["http://a.test/after"]

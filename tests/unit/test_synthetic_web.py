@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from headway.errors import JobError
-from headway.sim.synthetic import SyntheticSpec, make_web
-from headway.sim.web import Servers, Web
+from headway.sim.web import Servers, SyntheticSpec, Web, make_web
 
 SPEC = SyntheticSpec(pages=20_000, sites=300, seed=4)
 
@@ -78,21 +77,21 @@ def test_a_spec_is_read_as_people_write_it() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("synthetic:pages=10,sites=20", "10 pages cannot be on 20 sites"),
-        ("synthetic:pages=100,sites=1,max-site-pages=50", "hold no 100 pages"),
+        ("synthetic:pages=10,sites=20", "10 pages are too few for 20 sites"),
+        ("synthetic:pages=100,sites=1,max-site-pages=50", "hold 100 pages"),
         ("synthetic:pages=many", "must be a number"),
         ("synthetic:colour=1", "'colour' is none of"),
         ("synthetic:pages=100,sites=5,locality=3", "locality"),
         ("synthetic:pages=-5", "must be a number"),
     ],
 )
-def test_a_web_that_cannot_be_is_refused(text: str, words: str) -> None:
+def test_a_web_that_is_not_possible_is_refused(text: str, words: str) -> None:
     with pytest.raises(JobError) as caught:
         make_web(SyntheticSpec.parse(text))
     assert words in str(caught.value)
 
 
-def test_servers_differ_and_all_can_be_reckoned_with() -> None:
+def test_servers_differ_and_all_are_valid() -> None:
     servers = Servers.drawn(5000, 1)
     for column in (servers.connect_s, servers.answer_s, servers.rate_bytes_per_s):
         assert np.isfinite(column).all()

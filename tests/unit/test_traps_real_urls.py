@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headway.app.building import build_machine
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.errors import JobError
 from headway.model.page import Page, PageKey, Site
 from headway.policy.traps import TrapWatch
+from headway.runtime.runtime import build_engine
 from headway.units import Instant
 
 NOW = Instant(1_790_000_000.0)
@@ -77,10 +77,10 @@ def test_traps_can_be_switched_off_and_are_watched_for_by_default() -> None:
     given = job(max_links=7, near_duplicates=False, max_crawl_delay="90 s", mirrors="skip", traps=False)
     assert (given.file.crawl.max_links, given.file.crawl.near_duplicates) == (7, False)
     assert given.max_crawl_delay_s == 90
-    watch = build_machine(given).watch
+    watch = build_engine(given).watch
     assert watch is not None
     assert watch.judge(NOW, Page(f"{SITE}/a/a/a/a/a/", SITE, PageKey(1)), None) is None
-    standard = build_machine(job()).watch
+    standard = build_engine(job()).watch
     assert standard is not None
     assert standard.judge(NOW, Page(f"{SITE}/a/a/a/a/a/", SITE, PageKey(1)), None) == "trap: repeating path"
 
@@ -88,13 +88,13 @@ def test_traps_can_be_switched_off_and_are_watched_for_by_default() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("max_links", 0, "not a whole number above zero"),
+        ("max_links", 0, "0 is too small"),
         ("max_crawl_delay", "1e30 s", "more than a hundred years"),
         ("max_crawl_delay", "soon", "not a duration"),
         ("mirrors", "perhaps", "mirrors"),
         ("traps", "yes", "traps"),
     ],
 )
-def test_a_bad_value_is_told_with_its_key(key: str, value: object, words: str) -> None:
+def test_a_bad_value_is_reported_with_its_key(key: str, value: object, words: str) -> None:
     with pytest.raises(JobError, match=words):
         job(**{key: value})

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from headway.config.checks import pause
+from headway.config.values import pause
 from headway.errors import UnitError
 from headway.units import (
     format_duration,

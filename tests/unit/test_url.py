@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.url import LONGEST_HREF, canonical, page_of, pages_of
+from headway.pages.url import LONGEST_HREF, canonical, page_of, pages_of
 
 BASE = "http://www.example.org/docs/guide/start.html"
 

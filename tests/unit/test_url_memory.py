@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.parse.url import page_of, pages_of
+from headway.pages.url import page_of, pages_of
 
 BASES = [
     "http://h.example/a/x",
@@ -48,7 +48,7 @@ def test_a_query_is_encoded_in_the_charset_of_its_own_page() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    from headway.parse import url
+    from headway.pages import url
 
     for number in range(2000):
         pages_of([f"{number}-{each}" for each in range(3)], f"http://h.example/{number}/", 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.parse.url import canonical
+from headway.pages.url import canonical
 
 VECTORS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "vectors" / "url"
 needs_vectors = pytest.mark.skipif(

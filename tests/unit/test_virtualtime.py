@@ -8,9 +8,8 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from headway.testing.clock import LoopClock, ManualClock
-from headway.testing.virtualtime import DeadlockError, VirtualTimeLoop, run_in_virtual_time
+from tests.support.clock import LoopClock, ManualClock
+from tests.support.virtualtime import DeadlockError, VirtualTimeLoop, run_in_virtual_time
 
 
 def test_a_year_of_sleep_passes_at_once() -> None:
@@ -71,7 +70,7 @@ def test_timers_of_one_instant_fire_in_one_iteration(start_at: float) -> None:
     assert run_in_virtual_time(watch(), start_at=start_at) == ["timer"] * 5 + ["next iteration"] * 5
 
 
-def test_waiting_for_what_nobody_does_raises_instead_of_hanging() -> None:
+def test_waiting_for_nothing_raises_instead_of_hanging() -> None:
     async def wait_for_nothing() -> None:
         await asyncio.get_running_loop().create_future()
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 from warcio.cli import main as warcio_main
 
+from headway.archive import records
+from headway.archive.warc import WarcArchive
 from headway.errors import StoreError
-from headway.model.outcome import Kind
+from headway.model.page import Kind
+from headway.pages.fingerprint import sha1_digests
 from headway.ports import Original, Response
-from headway.store import warc_record
-from headway.store.warc import WarcArchive
 
 BODY = b"<html>" + random.Random(7).randbytes(3000).hex().encode() + b"</html>"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(BODY)
@@ -218,7 +219,7 @@ def test_an_identical_payload_becomes_a_revisit(archive, tmp_path):
     entry = [entry for entry in records_of(tmp_path) if entry[0] == "revisit"]
     [(_, headers, http, payload)] = entry
     first = records_of(tmp_path)[1][1]
-    assert headers.get_header("WARC-Profile") == warc_record.REVISIT_PROFILE
+    assert headers.get_header("WARC-Profile") == records.REVISIT_PROFILE
     assert headers.get_header("WARC-Refers-To-Target-URI") == first.get_header("WARC-Target-URI")
     assert headers.get_header("WARC-Refers-To-Date") == first.get_header("WARC-Date")
     assert headers.get_header("WARC-Payload-Digest") == first.get_header("WARC-Payload-Digest")
@@ -230,7 +231,7 @@ def test_an_identical_payload_becomes_a_revisit(archive, tmp_path):
 
 def test_equal_contents_in_other_octets_are_kept_in_full(tmp_path):
     (tmp_path / "archive").mkdir()
-    kept = warc_record.sha1_digest(gzip.compress(BODY))
+    kept = sha1_digests([gzip.compress(BODY)])[0]
     archive = WarcArchive(tmp_path, payload_digest_of={"content": kept}.get)
     refers_to = Original("http://www.example.org/p", 1.0)
     archive.write(make_response(), digest="content", revisit_of=refers_to)
@@ -243,7 +244,7 @@ def test_equal_contents_in_other_octets_are_kept_in_full(tmp_path):
     ]
 
 
-def test_a_copy_of_what_is_not_committed_yet_is_a_revisit_too(tmp_path):
+def test_a_copy_of_an_uncommitted_capture_is_a_revisit_too(tmp_path):
     (tmp_path / "archive").mkdir()
     archive = WarcArchive(tmp_path, payload_digest_of=lambda _: None)
     archive.write(make_response(), digest="content")
@@ -284,7 +285,7 @@ def test_another_start_at_the_same_second_takes_another_name(tmp_path):
     assert len(files_of(tmp_path)) == 5
 
 
-def test_files_are_writable_by_nobody_else(archive, tmp_path):
+def test_files_are_writable_only_by_their_owner(archive, tmp_path):
     archive.write(make_response(), digest="x")
     assert stat.S_IMODE(files_of(tmp_path)[0].stat().st_mode) & ~0o644 == 0
 
@@ -358,11 +359,11 @@ def test_no_url_head_or_payload_breaks_a_record(url, head, payload, peer):
 
 @given(st.binary(max_size=300))
 def test_digests_are_sha1_in_base32(data):
-    assert warc_record.sha1_digest(data) == warc_record.sha1_digest(data[:7], data[7:]) == base32_sha1(data)
+    assert sha1_digests([data, (data[:7], data[7:])]) == [base32_sha1(data)] * 2
 
 
 def test_record_ids_are_random_uuids():
-    ids = {warc_record.new_record_id() for _ in range(200)}
+    ids = {records.new_record_id() for _ in range(200)}
     assert len(ids) == 200
     for each in ids:
         parsed = uuid.UUID(each.strip("<>").removeprefix("urn:uuid:"))

@@ -11,8 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # `benchmarks` is not installed
 
+from benchmarks.manuals import SiteFolder
 from benchmarks.notes import write_part
-from benchmarks.sites import SiteFolder
 from benchmarks.whole import __main__ as whole
 from benchmarks.whole import frontpage, results
 from benchmarks.whole.coverage import explain

@@ -1,42 +1,63 @@
-"""`headway crawl`: the main job."""
+"""`headway crawl`: the job from files, URLs and options; the crawl with progress and signals; its result. And
+`headway collect`: one more collector for a crawl on a PostgreSQL server."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+import numpy as np
 from click.core import ParameterSource
 
-from headway.app.again import begin_again, job_tables
-from headway.app.clock import WallClock
-from headway.app.crawling import CrawlRun
-from headway.app.garbage import look_for_garbage_seldom
-from headway.app.summary import Summary, begun_at, summarise
-from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stdout
-from headway.cli.log import Log, log_options, printable
+from headway.cli.frame import (
+    DEADLINES_MISSED,
+    INTERRUPTED,
+    Log,
+    log_options,
+    printable,
+    read_option,
+    results,
+    stdout,
+)
+from headway.cli.options import job_options, learning_options, learnt_by, set_options
 from headway.cli.progress import Progress
-from headway.cli.running import allow_many_files, drain_on_signals, tell
-from headway.cli.runs import RunType
+from headway.cli.running import RunType, allow_many_files, drain_on_signals, print_summary, tell
 from headway.cli.serve import beside, serve_options
-from headway.cli.tables import print_summary
+from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
+from headway.cluster.postgres import LEASE_S
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
-from headway.config.schema import CrawlTable
+from headway.engine.start_pages import LEADS_OUT
 from headway.errors import HeadwayError, JobError
-from headway.model.outcome import Kind
-from headway.parse.heap import keep_freed_memory
-from headway.parse.url import page_of
-from headway.store.postgres.address import Address
-from headway.units import Instant, format_duration
+from headway.model.page import Kind
+from headway.pages.url import page_of
+from headway.planning.caution import given_up
+from headway.planning.estimate import DEFAULT
+from headway.planning.feasibility import least_bandwidths
+from headway.planning.policies import VARYING
+from headway.planning.problem import USABLE
+from headway.policy.politeness import UNREACHABLE
+from headway.runtime.crawling import CrawlRun
+from headway.runtime.driver import WallClock
+from headway.runtime.memory import check_fits
+from headway.runtime.plan import plan_from_job
+from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
+from headway.store.learnt import LearntStore
+from headway.store.postgres.connection import Address
+from headway.store.run_folder import write_index
+from headway.units import Instant, Seconds, format_duration, format_rate, parse_duration
+from headway.view.summary import Summary, begun_at, site_lines, summarise
 
 if TYPE_CHECKING:
-    from headway.app.processes import ProcessRun
+    from headway.cluster.processes import ProcessRun
 
-_DEFAULTS = CrawlTable()
+_SHORTEST_LEASE_S = 2.0
 
 
 @click.command("crawl")
@@ -47,75 +68,39 @@ _DEFAULTS = CrawlTable()
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("run"),
     show_default=True,
-    help="The run folder; an existing one is taken up again.",
+    help="The run folder. If it has an unfinished crawl, that crawl is continued.",
 )
-@click.option("--bandwidth", metavar="RATE", help="The bound on the link, such as 5Mbit/s.")
-@click.option("--deadline", metavar="WHEN", help="For every site: 2h, 07:30 or a date and time.")
-@click.option(
-    "--interval",
-    metavar="TIME",
-    help=f"Between two requests to a site, such as 15s.  [default: {_DEFAULTS.interval}]",
-)
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    help="The order of sites and pages.  [default: deadline where there is one, else length]",
-)
-@click.option("--ranks-from", metavar="RUN", help="With --strategy optimal: an earlier crawl of these sites.")
-@click.option(
-    "--accept",
-    multiple=True,
-    metavar="TYPE",
-    help="A media type to keep, or '*' for all; repeatable.  [default: HTML, PDF, PostScript, plain text]",
-)
-@click.option("--max-pages", type=int, metavar="N", help="At most so many pages of each site.")
-@click.option(
-    "--max-depth",
-    type=int,
-    metavar="N",
-    help=f"At most so many links from a seed.  [default: {_DEFAULTS.scope.max_depth}]",
-)
-@click.option(
-    "--max-connections",
-    type=int,
-    metavar="R",
-    help=f"Sites asked at the same time.  [default: {_DEFAULTS.max_connections}]",
-)
-@click.option(
-    "--pages-per-connection",
-    type=int,
-    metavar="K",
-    help=f"Pages in a row before the interval.  [default: {_DEFAULTS.pages_per_connection}]",
-)
-@click.option("--user-agent", metavar="TEXT", help="Who we say we are; name a page about your crawl.")
-@click.option("--proxy", metavar="URL", help="Send everything through this proxy.")
-@click.option("--allow-private", is_flag=True, default=None, help="Private and loopback addresses too.")
-@click.option("--insecure", is_flag=True, default=None, help="Do not verify TLS certificates.")
+@job_options("crawl")
 @click.option(
     "--again",
     type=RunType(),
     metavar="RUN",
-    help="Visit the pages of a finished crawl once more, asking only for what has changed.",
+    help="Recrawl a finished run with conditional requests, which transfer only pages that have changed.",
 )
-@click.option("--older-than", metavar="TIME", help="With --again: only pages whose copy is so old.")
+@click.option(
+    "--older-than", metavar="TIME", help="With --again: only pages that were fetched longer ago than this."
+)
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
     metavar="N",
-    help="Crawl with so many processes, each on sites of its own: for a machine with several cores.",
+    help="Worker processes, each with its own sites; for machines with several cores.",
 )
 @click.option(
     "--store",
     metavar="URL",
-    help="Keep the crawl on a PostgreSQL server, postgresql://user@host/database#name, where others can join "
-    "in with headway collect.",
+    help="Store the crawl on a PostgreSQL server, postgresql://user@host/database#name, so that other "
+    "machines can join it with headway collect.",
 )
 @click.option(
-    "--archive", metavar="URL", help="With --store: where finished WARC files go, such as s3://bucket/prefix."
+    "--archive",
+    metavar="URL",
+    help="With --store: upload finished WARC files to this URL, such as s3://bucket/prefix.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@learning_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @serve_options
 @log_options
 def crawl_command(
@@ -127,63 +112,65 @@ def crawl_command(
     processes: int,
     store: str | None,
     archive: str | None,
+    learn_from: Path | None,
+    forget: bool,
     as_json: bool,
     serve_at: tuple[str, int] | None,
     log: Log,
     **options: Any,
 ) -> int:
-    """Crawl the sites of a job file, or the URLs given, within the bandwidth and by the deadlines.
+    """Crawl the sites of a job file, or the given URLs, by their deadlines and within the bandwidth limit.
 
     \b
       headway crawl https://www.example.org/ --bandwidth 5Mbit/s --deadline 2h -o run
       headway crawl job.toml -o run
       headway crawl --again run
 
-    Ctrl-C lets what is under way finish, a second one stops at once; the same command goes on from there.
+    Options replace the keys of the job file. Ctrl-C finishes the requests in flight and stops; a second
+    Ctrl-C stops within a second. The same command continues a crawl that was stopped.
 
-    Exit codes: 0 all done, deadlines met; 1 error; 2 wrong usage; 3 done, deadlines missed; 4 bad job;
+    Exit codes: 0 all deadlines met; 1 error; 2 wrong usage; 3 deadlines missed; 4 error in the job;
     5 disk full or run folder lost; 11 interrupted.
     """
     if processes > 1 and (store is not None or isinstance(again, str)):
         raise click.UsageError(
-            "--processes is for a run folder; on a server, start headway collect as often as you like"
+            "--processes needs a run folder; for a crawl on a server start headway collect several times"
         )
     _refuse_idle_options(out, again=again, older_than=older_than, store=store, archive=archive)
+    learnt = learnt_by(learn_from, forget=forget, warn=partial(log.say, "learnt"))
     if again is not None:
-        job = _job_again(targets, options, again, older_than, log)
+        job = _recrawl_job(targets, options, again, older_than, log)
         if isinstance(again, Path):
-            return run_job(job, again, log, as_json=as_json, serve_at=serve_at, processes=processes)
-        from headway.cli.collect import crawl_on_server
-
+            return run_job(
+                job, again, log, as_json=as_json, serve_at=serve_at, processes=processes, learnt=learnt
+            )
         return crawl_on_server(job, Address.parse(again), out, log, as_json=as_json, archive=archive)
-    if not targets:
+    if not targets and options["sites"] is None:
         raise click.UsageError(
-            "give a job file or some URLs, or --again with the folder of a finished crawl",
+            "give a job file or URLs, or --sites, or --again with the folder of a finished crawl",
             click.get_current_context(),
         )
     if store is not None:
-        from headway.cli.collect import crawl_on_server
-
         address = Address.parse(store)
         job = job_from(targets, options, begun_at(store) or WallClock().now())
         return crawl_on_server(job, address, out, log, as_json=as_json, archive=archive)
-    # A crawl that is taken up again keeps its deadlines, also those that have passed meanwhile.
-    job = job_from(targets, options, begun_at(out) or WallClock().now())
+    # A continued crawl keeps its deadlines, including those that have passed in the meantime.
+    job = job_from(targets, options, begun_at(out) or WallClock().now(), streams=processes == 1)
     log.detail(
         "start",
-        f"{len(job.sites)} sites, strategy {job.strategy}, into {out}",
-        {"sites": len(job.sites), "strategy": job.strategy, "run": printable(str(out))},
+        f"{job.site_count} sites, strategy {job.strategy}, into {out}",
+        {"sites": job.site_count, "strategy": job.strategy, "run": printable(str(out))},
     )
-    return run_job(job, out, log, as_json=as_json, serve_at=serve_at, processes=processes)
+    return run_job(job, out, log, as_json=as_json, serve_at=serve_at, processes=processes, learnt=learnt)
 
 
 def _refuse_idle_options(
     out: Path, *, again: Path | str | None, older_than: str | None, store: str | None, archive: str | None
 ) -> None:
-    """An option that would change nothing is a misunderstanding."""
+    """Refuse an option that would have no effect."""
     if again is None:
         if older_than is not None:
-            raise click.UsageError("--older-than is for pages that were crawled before; give --again as well")
+            raise click.UsageError("--older-than applies to a recrawl; give --again as well")
         if archive is not None and store is None:
             raise click.UsageError("--archive is for a crawl on a server; give --store as well")
         return
@@ -195,14 +182,17 @@ def _refuse_idle_options(
         raise click.UsageError("--archive is for a crawl on a server; --again names a run folder")
     is_out_given = click.get_current_context().get_parameter_source("out") is ParameterSource.COMMANDLINE
     if is_out_given and out.absolute() != again.absolute():
-        raise click.UsageError("--again goes on in the folder it names; leave --out away")
+        raise click.UsageError("--again writes to the folder that it names; leave out --out")
 
 
-def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) -> Job:
-    """A job file with options that overrule it, or a job made of URLs and options alone."""
+def job_from(
+    targets: tuple[str, ...], options: dict[str, Any], now: Instant, *, streams: bool = False
+) -> Job:
+    """A job file whose keys the options replace, or a job made of URLs and options alone. `streams`: the
+    sites of a long list are left in their file."""
     files = [target for target in targets if "://" not in target]
     if len(files) > 1 or (files and len(targets) > 1):
-        raise click.UsageError(f"give one job file or some URLs, not {' and '.join(targets)}")
+        raise click.UsageError(f"give one job file or URLs, not {' and '.join(targets)}")
     if files:
         if not files[0].endswith(".toml") and not Path(files[0]).exists():
             raise JobError(
@@ -214,52 +204,37 @@ def job_from(targets: tuple[str, ...], options: dict[str, Any], now: Instant) ->
         source.overrule("site.url", "command line")
         source.overrule("site.seeds", "command line")
         file = convert({"site": _sites_of(targets)}, source)
-    return _overruled(msgspec.to_builtins(file), source, options, now)
+    return _with_options(msgspec.to_builtins(file), source, options, now, streams=streams)
 
 
-def _job_again(
+def _recrawl_job(
     targets: tuple[str, ...], options: dict[str, Any], run: Path | str, older_than: str | None, log: Log
 ) -> Job:
-    """The job of the crawl that is begun once more, or the one given in its place."""
+    """The job of the crawl that is repeated, or the job that was given to replace it."""
     now, source = WallClock().now(), Source(f"the job in {run}")
     tables = job_tables(run)
-    job = job_from(targets, options, now) if targets else _overruled(tables, source, options, now)
-    count = begin_again(run, now, older_than)
+    job = job_from(targets, options, now) if targets else _with_options(tables, source, options, now)
+    count = begin_recrawl(run, now, older_than)
     if count is None:
-        log.say("taken-up", "pages still wait from the last time: they come first")
+        log.say("taken-up", "continuing the unfinished recrawl: the pages that still wait are fetched")
     else:
-        log.say("again", f"{count} pages are visited once more", {"pages": count})
+        log.say("again", f"recrawling {count} pages", {"pages": count})
     return job
 
 
-def _overruled(tables: dict[str, Any], source: Source, options: dict[str, Any], now: Instant) -> Job:
-    crawl = tables.setdefault("crawl", {})
-    for key, value in options.items():
-        if value is None or value == ():
-            continue
-        option = f"--{key.replace('_', '-')}"
-        match key:
-            case "deadline":
-                for site in tables["site"]:
-                    site["deadline"] = value
-                source.overrule("site.deadline", option)
-            case "max_depth":
-                crawl.setdefault("scope", {})["max_depth"] = value
-                source.overrule("crawl.scope.max_depth", option)
-            case "insecure":
-                crawl["verify_tls"] = False
-            case _:
-                crawl[key] = value
-                source.overrule(f"crawl.{key}", option)
-    return build_job(convert(tables, source), source, now=now)
+def _with_options(
+    tables: dict[str, Any], source: Source, options: dict[str, Any], now: Instant, *, streams: bool = False
+) -> Job:
+    set_options(tables, source, "crawl", options)
+    return build_job(convert(tables, source), source, now=now, streams=streams)
 
 
 def _sites_of(urls: tuple[str, ...]) -> list[dict[str, Any]]:
-    """URLs of one site become one site with several seeds."""
+    """The sites of these URLs; several URLs of a site become its seeds."""
     sites: dict[str, dict[str, Any]] = {}
     for url in urls:
         page = page_of(url)
-        site = url if page is None else page.site  # what is no URL is refused by the job
+        site = url if page is None else page.site  # the check of the job refuses what is not a URL
         if site in sites:
             sites[site]["seeds"].append(url)
         else:
@@ -275,22 +250,27 @@ def run_job(
     as_json: bool = False,
     serve_at: tuple[str, int] | None = None,
     processes: int = 1,
+    learnt: LearntStore | None = None,
 ) -> int:
-    """Run a crawl with progress and signals, print what came of it, and return the exit code."""
+    """Run a crawl with progress and signals, print its result, and return the exit code."""
+    check_fits(job)
     keep_freed_memory()
     allow_many_files()
     run: CrawlRun | ProcessRun
     if processes > 1:
-        from headway.app.processes import ProcessRun
+        from headway.cluster.processes import ProcessRun
 
         run = ProcessRun(job, out, processes)
     else:
-        run = CrawlRun(job, out, on_decision=None if log.is_quiet else partial(tell, log))
-    _tell_of_earlier_runs(log, run)
+        on_decision = None if log.is_quiet else partial(tell, log)
+        run = CrawlRun(job, out, on_decision=on_decision, learnt=learnt)
+    _say_continued(log, run)
+    if run.folder.snapshot is None:
+        _say_shortage(log, job)
     look_for_garbage_seldom()
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
         asyncio.run(_run(run, progress, log))
-    summary = summarise(out)
+    summary = summarise(out, compares_pages=as_json or not log.is_quiet)
     with results():
         if as_json:
             click.echo(msgspec.json.encode(summary))
@@ -299,18 +279,55 @@ def run_job(
     return exit_code_of(summary, interrupted=run.interrupted)
 
 
-def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
+_MOST_PLANNED = 2000
+_MOST_NAMED = 5
+
+
+def _say_shortage(log: Log, job: Job) -> None:
+    """At the start, log which deadlines cannot hold by the plan, and what would help."""
+    timed = sum(wish.deadline is not None for wish in job.sites)
+    if not (timed and job.is_bounded and len(job.sites) <= _MOST_PLANNED) or job.file.crawl.policy != VARYING:
+        return
+    plan = plan_from_job(job, WallClock().now())
+    problem, objective = plan.problem, job.file.crawl.objective
+    # Of a site whose size is a guess nothing is known yet.
+    known = [one.data_bytes.source != DEFAULT for one in plan.assumptions]
+    late = [site for site in np.flatnonzero(given_up(problem, plan.objective)).tolist() if known[site]]
+    if not late:
+        return
+    names = [problem.names[site].partition("://")[2] for site in late]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    slow = problem.data_bytes / problem.cap_bytes_per_s > problem.deadline_s
+    needed, _ = least_bandwidths(problem)
+    cures = [] if math.isinf(needed) else [f"a bandwidth of {format_rate(needed / USABLE)} would meet all"]
+    if np.any(slow):
+        polite = any(plan.assumptions[site].pause_s for site in np.flatnonzero(slow).tolist())
+        limit = "interval or the server" if polite else "server"
+        cures.append(f"{int(slow.sum())} of them are limited by the {limit}, not by the bandwidth")
+    if guessed := known.count(False):
+        cures.append(f"the size of {guessed} sites is a guess: give data, or learn it from an earlier run")
+    log.say(
+        "deadlines-given-up",
+        f"{len(late)} of {timed} deadlines cannot hold by the plan (objective {objective}):"
+        f" {', '.join(names[:_MOST_NAMED])}{more}; {'; '.join(cures)}",
+        {"sites": [problem.names[site] for site in late], "deadlines": timed, "objective": objective},
+        style="yellow",
+    )
+
+
+def _say_continued(log: Log, run: CrawlRun | ProcessRun) -> None:
+    """Log that the run folder has an earlier part of the crawl, and what was repaired in it."""
     snapshot = run.folder.snapshot
     if snapshot is None:
         return
-    if run.folder.mended:
-        log.say("mended", run.folder.mended, {})
+    if run.folder.repaired:
+        log.say("mended", run.folder.repaired, {})
     done = sum(record.done for record in snapshot.sites)
     waiting = len(snapshot.waiting) + sum(snapshot.unloaded.values())
     ago_s = WallClock().now() - snapshot.started_at
     log.say(
         "taken-up",
-        f"taking up the crawl begun {format_duration(ago_s)} ago: {done} pages done, {waiting} waiting",
+        f"continuing the crawl started {format_duration(ago_s)} ago: {done} pages done, {waiting} waiting",
         {"started_at": snapshot.started_at, "done": done, "waiting": waiting},
     )
 
@@ -318,15 +335,134 @@ def _tell_of_earlier_runs(log: Log, run: CrawlRun | ProcessRun) -> None:
 def exit_code_of(summary: Summary, *, interrupted: bool) -> int:
     if interrupted:
         return INTERRUPTED
-    if summary.done == 0:
-        problem = summary.first_problem or "every page was out of scope"
-        cure = "see to that, then crawl into a new folder: this one remembers that it has tried"
-        if Kind.FORBIDDEN_ADDRESS in problem:
-            cure = "with --allow-private and a new folder it will be crawled"
-        raise HeadwayError(f"nothing was fetched: {problem}; {cure}")
-    return DEADLINES_MISSED if summary.missed else 0
+    if summary.done == 0 or all(site.verdict in _NOTHING_FETCHED for site in summary.sites):
+        raise HeadwayError(f"nothing was fetched: {_why_nothing(summary)}")
+    is_missed = summary.missed or any(site.is_failure for site in summary.sites)
+    return DEADLINES_MISSED if is_missed else 0
+
+
+_NOTHING_FETCHED = frozenset({"unreachable", "failed", "redirects"})
+
+
+def _why_nothing(summary: Summary) -> str:
+    lines = [line for line in site_lines(summary.sites) if LEADS_OUT.partition(" ")[0] in line]
+    if lines:
+        return "; ".join(lines[:3])
+    problem = summary.first_problem or "every page was out of scope"
+    if Kind.FORBIDDEN_ADDRESS in problem:
+        return f"{problem}; to crawl it, give --allow-private and a new folder"
+    if any(kind in problem for kind in UNREACHABLE | {Kind.ROBOTS_UNREACHABLE}):
+        return f"{problem}; the same command tries it again; a corrected address needs a new folder"
+    advice = "correct that and crawl into a new folder, because this one has recorded the page as failed"
+    return f"{problem}; {advice}"
 
 
 async def _run(run: CrawlRun | ProcessRun, progress: Progress, log: Log) -> None:
+    drain_on_signals(run, log)
+    await run.run(on_second=None if log.is_quiet else progress.refresh)
+
+
+@click.command("collect")
+@click.option(
+    "--store",
+    required=True,
+    metavar="URL",
+    help="The crawl: postgresql://user@host/database#name, as given to headway crawl.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("collector"),
+    show_default=True,
+    help="The folder for this collector's part of the archive and its logs.",
+)
+@click.option(
+    "--name", metavar="NAME", help="Name of this collector in logs and tables.  [default: the host's name]"
+)
+@click.option(
+    "--label",
+    default="",
+    metavar="PLACE",
+    help="Its place, such as eu-west: each site goes to the nearest place by measured round trips.",
+)
+@click.option(
+    "--archive",
+    metavar="URL",
+    help="Upload finished WARC files to this URL: s3://bucket/prefix, or another storage that fsspec knows.  "
+    "[default: they stay in the folder]",
+)
+@click.option(
+    "--lease",
+    default="10 s",
+    show_default=True,
+    metavar="TIME",
+    help="Without contact for this long, its sites are given to other collectors.",
+)
+@log_options
+def collect_command(
+    store: str, out: Path, *, name: str | None, label: str, archive: str | None, lease: str, log: Log
+) -> int:
+    """Work on a crawl together with other collectors, until it is finished.
+
+    \b
+      headway crawl job.toml --store postgresql://headway@db/crawls#news    creates the crawl and works on it
+      headway collect --store postgresql://headway@db/crawls#news           on every other machine
+
+    SIGTERM or Ctrl-C finishes the requests in flight and returns the sites to the others. If a collector
+    dies, nothing is lost: others take over its sites when its lease has expired.
+    """
+    address = Address.parse(store)
+    lease_s = read_option("--lease", parse_duration, lease)
+    if lease_s < _SHORTEST_LEASE_S:
+        raise click.UsageError(f"a lease of {lease} is too short; give 2 s or more")
+    host = name or socket.gethostname()
+    return run_collector(address, out, log, name=host, label=label, lease_s=lease_s, archive=archive)
+
+
+def crawl_on_server(
+    job: Job, address: Address, out: Path, log: Log, *, as_json: bool, archive: str | None = None
+) -> int:
+    """Create or resume the crawl, and work on it until it is finished, together with other collectors."""
+    begin(job, address, WallClock().now())
+    name = socket.gethostname()
+    is_interrupted = run_collector(address, out, log, name=name, label="", archive=archive) == INTERRUPTED
+    summary = summarise(address.whole)
+    write_index(out, store=address.whole)
+    with results():
+        if as_json:
+            click.echo(msgspec.json.encode(summary))
+        elif not log.is_quiet:
+            print_summary(stdout(is_literal=True), summary)
+    return exit_code_of(summary, interrupted=is_interrupted)
+
+
+def run_collector(
+    address: Address,
+    out: Path,
+    log: Log,
+    *,
+    name: str,
+    label: str,
+    lease_s: Seconds = LEASE_S,
+    archive: str | None = None,
+) -> int:
+    keep_freed_memory()
+    allow_many_files()
+    run = CollectRun(
+        address,
+        job_of(address),
+        out,
+        options=CollectorOptions(name, label, lease_s, archive),
+        on_decision=None if log.is_quiet else partial(tell, log),
+        on_news=partial(log.say, "fleet"),
+    )
+    look_for_garbage_seldom()
+    with Progress(log, run.view) as progress:
+        asyncio.run(_collect(run, progress, log))
+    return INTERRUPTED if run.interrupted else 0
+
+
+async def _collect(run: CollectRun, progress: Progress, log: Log) -> None:
     drain_on_signals(run, log)
     await run.run(on_second=None if log.is_quiet else progress.refresh)

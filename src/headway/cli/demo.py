@@ -1,4 +1,4 @@
-"""`headway demo`: a small web that headway serves itself, crawled under a bound and with deadlines."""
+"""`headway demo`: a crawl with a bandwidth limit and deadlines of a small web that headway serves itself."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 
 import click
 
-from headway.app.clock import WallClock
+from headway.archive.files import clear_errors
 from headway.cli.crawl import run_job
-from headway.cli.frame import INTERRUPTED
-from headway.cli.log import Log, log_options, printable
+from headway.cli.frame import INTERRUPTED, Log, log_options, printable
 from headway.cli.serve import serve_options
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
+from headway.demoweb import Scope, Served, ServedProcess, design_web
 from headway.errors import HeadwayError, StoreError
-from headway.store.failures import clear_errors
+from headway.runtime.driver import WallClock
 from headway.store.reader import DATABASE, RunReader
 from headway.store.sqlite import SqliteStore
-from headway.testing.demoweb import Scope, Served, ServedProcess, design_web
 from headway.version import __version__
 
 DEADLINES = {
@@ -30,13 +29,13 @@ DEADLINES = {
     "library": "20 s",
     "registry": "25 s",
     "harbour": "30 s",
-    "workshop": "60 s",
+    "workshop": "35 s",
 }
-"""The others are wanted at no particular time."""
+"""The other sites have no deadline."""
 _MAX_DEPTH = 8
 _MARK = "(demo)"
 _USER_AGENT = f"headway/{__version__} {_MARK}"
-"""By which a demo's run folder is known from one that somebody wants to keep."""
+"""Marks a run folder as a demo's, which the next demo may replace."""
 
 
 @click.command("demo")
@@ -46,16 +45,16 @@ _USER_AGENT = f"headway/{__version__} {_MARK}"
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("headway-demo"),
     show_default=True,
-    help="The run folder; a demo's earlier one is replaced.",
+    help="The run folder. That of an earlier demo is replaced.",
 )
 @click.option(
-    "--bandwidth", default="4 Mbit/s", show_default=True, metavar="RATE", help="The bound on the link."
+    "--bandwidth", default="4 Mbit/s", show_default=True, metavar="RATE", help="Bandwidth limit of the crawl."
 )
-@click.option("--seed", default=7, show_default=True, help="Another seed gives another web.")
-@click.option("--scale", default=1.0, show_default=True, help="How large the web is.")
+@click.option("--seed", default=7, show_default=True, help="Random seed of the web.")
+@click.option("--scale", default=1.0, show_default=True, help="Factor for the number of pages.")
 @click.option("--port-base", type=click.IntRange(1, 65000), help="Serve on this port and the next ones.")
-@click.option("--serve-only", is_flag=True, help="Serve the web until interrupted, and crawl nothing.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@click.option("--serve-only", is_flag=True, help="Only serve the web, until interrupted with Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @serve_options
 @log_options
 def demo_command(
@@ -70,38 +69,42 @@ def demo_command(
     serve_at: tuple[str, int] | None,
     log: Log,
 ) -> int:
-    """Crawl a small web that headway serves itself, under a bound and with deadlines."""
+    """Crawl a small web that headway serves itself, with a bandwidth limit and deadlines.
+
+    The demo needs no internet connection and takes about half a minute. It ends with a table of the sites and
+    a report.
+    """
     with ServedProcess(design_web(seed, scale), port_base) as served:
         if serve_only:
             return _serve(served, log)
         job = demo_job(served, bandwidth)
-        _make_room(out)
+        _remove_earlier_demo(out)
         pages = len(served.reachable(Scope(max_depth=_MAX_DEPTH, redirects_cost_depth=False)))
         log.say(
             "serving",
             f"Serving {len(served.sites)} sites with {pages} pages on loopback ports, "
-            f"and crawling them within {bandwidth}.",
+            f"and crawling them with at most {bandwidth}.",
             {"sites": served.sites, "pages": pages},
         )
         if not log.as_json:
-            _tell_names(served, log)
+            _log_sites(served, log)
         code = run_job(job, out, log, as_json=as_json, serve_at=serve_at)
     if code != INTERRUPTED and not as_json and not log.is_quiet:
         _report(out, log)
     return code
 
 
-def _tell_names(served: Served, log: Log) -> None:
-    """Which site is which: later on they are known by their ports."""
+def _log_sites(served: Served, log: Log) -> None:
+    """Log the name of each site; everywhere else sites are shown by their ports."""
     for name, origin in served.sites.items():
-        wanted = f"wanted in {DEADLINES[name]}" if name in DEADLINES else "at any time"
-        log.say("site", f"  {origin}  {name:<12} {wanted}")
+        deadline = f"deadline {DEADLINES[name]}" if name in DEADLINES else "no deadline"
+        log.say("site", f"  {origin}  {name:<12} {deadline}")
 
 
 def _report(out: Path, log: Log) -> None:
-    """The page to look at, where figures can be drawn."""
-    from headway.app.reporting import gather
-    from headway.report.run_report import write_report
+    """Write the report, if the packages that draw its figures are installed."""
+    from headway.report.run_page import write_report
+    from headway.view.reporting import gather
 
     try:
         page = write_report(gather(out, is_over=True), out / "report")
@@ -124,11 +127,12 @@ def demo_job(served: Served, bandwidth: str) -> Job:
             "interval": "50 ms",
             "allow_private": True,
             "user_agent": _USER_AGENT,
-            "retry_penalty": "500 ms",
-            "backoff": "500 ms",
-            "max_backoff": "1 s",
+            # Short, because with the default pauses the site that fails would delay the end by 10 s.
+            "retry_penalty": "200 ms",
+            "backoff": "200 ms",
+            "max_backoff": "300 ms",
             "scope": {"max_depth": _MAX_DEPTH},
-            "timeouts": {"first_byte": "1500 ms", "idle": "1500 ms"},
+            "timeouts": {"first_byte": "1 s", "idle": "1 s"},
         },
         "site": sites,
     }
@@ -137,14 +141,16 @@ def demo_job(served: Served, bandwidth: str) -> Job:
     return build_job(convert(tables, source), source, now=WallClock().now())
 
 
-def _make_room(out: Path) -> None:
-    """Take away an earlier demo, and nothing else that may be there."""
+def _remove_earlier_demo(out: Path) -> None:
+    """Remove the run folder of an earlier demo; any other folder with files in it is an error."""
     with clear_errors(out):
         if not out.exists() or not any(out.iterdir()):
             return
         if not _is_demo(out):
-            raise HeadwayError(f"{out} holds something else than a demo's run; name another with --out")
-        SqliteStore(out / DATABASE).close()  # refuses when another process crawls into it
+            raise HeadwayError(
+                f"{out} is not empty and not the run of a demo; name another folder with --out"
+            )
+        SqliteStore(out / DATABASE).close()  # raises if another process crawls into it
         shutil.rmtree(out)
 
 

@@ -1,93 +1,159 @@
-"""`headway plan`: will the deadlines hold, and with which bandwidth would they?"""
+"""`headway plan`: can the deadlines be met, and with which bandwidth?"""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
-from headway.app.planning import compare, make_outlook, problem_from_file
-from headway.cli.frame import print_lines, read_option, stdout
-from headway.config import checks
-from headway.policy.allocation.outlook import Outlook
-from headway.policy.allocation.policies import POLICIES
-from headway.policy.allocation.problem import Objective, Problem
-from headway.report.plan_gantt import gantt
-from headway.report.plan_json import Compared, ObjectiveValues, plan_document
-from headway.report.plan_table import compare_table, most_telling, objective_line, site_table, verdict_lines
-from headway.units import Instant
+from headway.cli.frame import DEADLINES_MISSED, print_lines, read_option, stdout
+from headway.cli.options import job_options, learning_options, learnt_by
+from headway.config import values
+from headway.planning.policies import POLICIES, Outlook, StartPlan
+from headway.planning.problem import Objective, Problem
+from headway.plugins import is_reference
+from headway.report.plan_text import (
+    Compared,
+    ObjectiveValues,
+    assumption_table,
+    compare_table,
+    forecast_line,
+    gantt,
+    margin_line,
+    most_telling,
+    objective_line,
+    plan_document,
+    site_table,
+    verdict_lines,
+)
+from headway.runtime.plan import compare, make_outlook, plan_from_file
+from headway.units import Instant, format_size
+
+
+class PolicyType(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
+    """The name of a policy of headway, or the dotted path of a user's own."""
+
+    name = "policy"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text not in POLICIES and not is_reference(text):
+            choices = ", ".join(POLICIES)
+            self.fail(
+                f"{text!r} is neither one of {choices} nor a path such as 'mypackage.shares:fair'.",
+                param,
+                ctx,
+            )
+        return text
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
 
 
 @click.command("plan")
 @click.argument("job", type=click.Path(path_type=Path), metavar="JOB.toml | SITES.csv | SITES.json")
-@click.option("--bandwidth", metavar="RATE", help="What the link has, such as 5Mbit/s.")
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    default="headway",
-    show_default=True,
-    metavar="NAME",
-    help=f"How the link is shared out: {', '.join(POLICIES)}.",
+@job_options(
+    "plan",
+    policy={
+        "type": PolicyType(),
+        "help": f"How the sites share the link: {', '.join(POLICIES)}, or the dotted path of a policy.  "
+        "[default: the job's, or headway]",
+    },
+    crawlers={
+        "type": click.IntRange(min=1),
+        "metavar": "M",
+        "help": "Sites open at the same time; another begins when one ends.  [default: the job's, or all]",
+    },
+    objective={"help": "What to minimize once deadlines are met.  [default: the job's, or max-completion]"},
 )
-@click.option("--crawlers", type=click.IntRange(min=1), metavar="M", help="Sites open at once; else all.")
+@learning_options
 @click.option(
-    "--objective",
-    type=click.Choice([str(objective) for objective in Objective]),
-    help="What to make small once every deadline that can hold does; else the job's, or max-completion.",
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Random seed of the policies random, ga and de.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="For random, ga and de.")
-@click.option("--compare", "comparing", is_flag=True, help="All policies in one table.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw it as PNG, SVG or PDF.")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--compare", "comparing", is_flag=True, help="Compare all policies in one table.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the plan to a PNG, SVG or PDF file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan_command(
     job: Path,
     *,
     bandwidth: str | None,
-    policy: str,
+    policy: str | None,
     crawlers: int | None,
     objective: str | None,
+    learn_from: Path | None,
+    forget: bool,
     seed: int,
     comparing: bool,
     plot: Path | None,
     as_json: bool,
 ) -> int:
-    """Say whether all deadlines of a job can hold, and how; nothing is fetched.
+    """Check whether all deadlines of a job can be met, and with which bandwidth. Nothing is fetched.
 
-    Sites may come as a CSV table with the header name,data_bytes,deadline_s,cap_bytes_per_s,weight,xi
-    (plain numbers, an empty field for none), or as the same in JSON.
+    The command shows what the planner would decide if the crawl started now: when each site starts and ends,
+    its rate, and the least bandwidth that meets all deadlines. Values that the job does not give are assumed;
+    each is shown with its source (given by the job, learnt in an earlier run, or default). The exit code is
+    3 if deadlines will be missed.
+
+    Instead of a job file, sites can be given as a CSV table with the header
+    name,data_bytes,deadline_s,cap_bytes_per_s,weight,xi (plain numbers; an empty field means none), or as the
+    same in JSON.
     """
-    problem, wanted = problem_from_file(
+    plan = plan_from_file(
         job,
         Instant(time.time()),
         bandwidth_bytes_per_s=None
         if bandwidth is None
-        else read_option("--bandwidth", checks.rate, bandwidth),
+        else read_option("--bandwidth", values.rate, bandwidth),
+        policy=policy,
         crawlers=crawlers,
+        learn_from=learn_from,
+        learnt=learnt_by(learn_from, forget=forget, warn=partial(click.echo, err=True)),
     )
-    goal = Objective(objective) if objective else wanted or Objective.MAX_COMPLETION
+    goal = Objective(objective) if objective else plan.objective
+    policy = policy or plan.policy
     if comparing:
-        _compare(problem, goal, seed, as_json=as_json)
+        _compare(plan.problem, goal, seed, as_json=as_json)
         if plot is None:
             return 0
-    outlook = make_outlook(problem, policy, goal, seed=seed)
+    outlook = make_outlook(plan.problem, policy, goal, seed=seed)
     if plot is not None:
-        from headway.report.plan_figure import draw_plan
+        from headway.report.plots import draw_plan
 
         draw_plan(outlook.schedule, f"{job.stem}: {policy}, {goal}", plot)
     if not comparing:
-        _show(outlook, as_json=as_json)
-    return 0
+        if as_json:
+            click.echo(msgspec.json.encode(plan_document(outlook, plan)))
+        else:
+            at_most = plan.at_most()
+            _show(plan, outlook, None if at_most is None else make_outlook(at_most, policy, goal, seed=seed))
+    return DEADLINES_MISSED if outlook.schedule.late else 0
 
 
-def _show(outlook: Outlook, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode(plan_document(outlook)))
-        return
+def _show(plan: StartPlan, outlook: Outlook, at_most: Outlook | None) -> None:
     console = stdout()
     shown = most_telling(outlook.schedule)
-    print_lines(console, *verdict_lines(outlook))
+    print_lines(console, *verdict_lines(outlook, plan.assumptions))
+    if at_most is not None:
+        print_lines(console, margin_line(outlook, at_most))
+    if line := forecast_line(plan):
+        print_lines(console, line)
+    for quota in plan.quotas:
+        amount = f"{format_size(quota.limit_bytes)} a {quota.period}"
+        print_lines(console, f"This plan does not include the quota of {amount}; headway simulate does.")
     console.print(site_table(outlook, shown, narrow=console.width < 100))
     for line in gantt(outlook.schedule, shown, min(console.width, 110)):
         console.print(line, markup=False, no_wrap=True, soft_wrap=True)
@@ -95,6 +161,8 @@ def _show(outlook: Outlook, *, as_json: bool) -> None:
     if hidden:
         console.print(f"... and {hidden} more sites with more time to spare (--json shows all)")
     console.print()
+    if plan.assumptions:
+        console.print(assumption_table(plan.assumptions, shown, plan.problem.cap_bytes_per_s))
     print_lines(console, objective_line(outlook.schedule))
 
 

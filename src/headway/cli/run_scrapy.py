@@ -1,4 +1,4 @@
-"""`headway run-scrapy`: Scrapy spiders as the crawlers, each site's in a process of its own."""
+"""`headway run-scrapy`: runs a Scrapy spider for each site of a job, each in its own process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import msgspec
 from rich.table import Table
 
 from headway.cli.frame import DEADLINES_MISSED, INTERRUPTED, results, stderr, stdout
+from headway.cli.options import job_options
+from headway.cli.plan import PolicyType
 from headway.config.job import load_job
 from headway.errors import HeadwayError
-from headway.policy.allocation.policies import POLICIES
+from headway.planning.policies import POLICIES
 from headway.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -28,37 +30,42 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("run"),
     show_default=True,
-    help="The run folder; again on the same one goes on where it was left.",
+    help="The run folder. Give the folder of an earlier run to resume it.",
 )
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    metavar="NAME",
-    help=f"How the link is shared out; else the job's, or headway: {', '.join(POLICIES)}.",
+@job_options(
+    "run-scrapy",
+    policy={
+        "type": PolicyType(),
+        "help": "Policy that allocates the bandwidth; by default the job's, or headway: "
+        f"{', '.join(POLICIES)}.",
+    },
+    crawlers={
+        "type": click.IntRange(min=1),
+        "help": "How many sites to crawl at once; by default as many as the job says, or all.",
+    },
 )
-@click.option(
-    "--crawlers", type=click.IntRange(min=1), metavar="M", help="Sites at once; else the job's, or all."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Only the table at the end.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the table at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def run_scrapy_command(
     job: Path, *, out: Path, policy: str | None, crawlers: int | None, quiet: bool, as_json: bool
 ) -> int:
-    """Run the spiders of a job file's sites under its bandwidth, so that its deadlines hold.
+    """Run the spiders of a job file's sites within its bandwidth and by its deadlines.
 
-    A site's spider is a class path (spider = "shop.spiders.Books"), or the built-in one, which follows links
-    and extracts by the site's rules. Items go to OUT/items unless scrapy.settings.FEEDS says otherwise.
+    Give the path of a site's spider class (spider = "shop.spiders.Books"), or omit it to use the built-in
+    spider, which follows links and extracts by the site's rules. Items are written to OUT/items unless
+    scrapy.settings.FEEDS is set.
     """
     from headway.scrapy.running import ScrapyRun, run_with_signals
+    from headway.scrapy.supervisor import EventLog
 
-    run = ScrapyRun(load_job(job), out, policy=policy, crawlers=crawlers)
     console = stderr()
 
-    def tell(text: str) -> None:
+    def show(text: str) -> None:
         if not quiet:
             console.print(text, markup=False)
 
-    result = asyncio.run(run_with_signals(run, tell))
+    run = ScrapyRun(load_job(job), out, EventLog(show), policy=policy, crawlers=crawlers)
+    result = asyncio.run(run_with_signals(run))
     with results():
         if as_json:
             click.echo(msgspec.json.encode(result))
@@ -69,7 +76,7 @@ def run_scrapy_command(
     if not result.are_all_met:
         return DEADLINES_MISSED
     if result.given_up:
-        raise HeadwayError(f"not done: {', '.join(result.given_up)}; {out / 'logs'} says what its spider met")
+        raise HeadwayError(f"spiders failed: {', '.join(result.given_up)}; see their logs in {out / 'logs'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`headway serve`: the dashboard of a run, running or not."""
+"""`headway serve`: the dashboard of a run; and --serve, which starts it beside a crawl."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
-from headway.cli.log import Log, log_options
-from headway.cli.runs import RunType
-from headway.errors import HeadwayError
+from headway.cli.frame import Log, log_options
+from headway.cli.running import RunType
+from headway.errors import HeadwayError, install_command
+from headway.runtime.process import INTERRUPTS
 
 USUAL_PORT = 8077
 _TOKEN_VARIABLE = "HEADWAY_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a token
@@ -30,23 +31,23 @@ _TOKEN_VARIABLE = "HEADWAY_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a token
     default=USUAL_PORT,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="The port; 0 for any that is free.",
+    help="The port to listen on; 0 chooses a free one.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in the browser.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input closes.")
 @log_options
 def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_parent: bool, log: Log) -> int:
-    """Show a run in a browser while it crawls, or afterwards; steer it from there.
+    """Show a run in a browser, during the crawl or afterwards, and control it from there.
 
-    The address that is printed has the token in it, without which nothing can be changed; off loopback
-    nothing can be seen without it either. Metrics for Prometheus are under /metrics, the API's description
-    under /api/openapi.json.
+    The command prints the dashboard's URL, which contains a token. Changes need the token; if the dashboard
+    listens on an address other than loopback, reading needs it too. Prometheus metrics are at /metrics, the
+    OpenAPI description of the API at /api/openapi.json.
     """
     try:
+        from headway.dashboard.application import Served
         from headway.dashboard.safety import new_token
-        from headway.dashboard.server import Served
     except ImportError:
-        raise HeadwayError("the dashboard needs the extra: pip install 'headway[serve]'") from None
+        raise HeadwayError(f"the dashboard needs more packages: {install_command('serve')}") from None
     token = os.environ.pop(_TOKEN_VARIABLE, "") or new_token()
     served = Served(run, host=host, port=port, token=token)
     if with_parent:
@@ -55,32 +56,35 @@ def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_pa
 
     def say_ready() -> None:
         if log.is_quiet:
-            click.echo(served.address)  # without it nobody could come in
+            click.echo(served.address)  # it has the token
         log.say("serving", f"dashboard: {served.address}", {"address": served.address, "port": served.port})
         if served.is_public:
             log.say(
                 "public",
-                "everybody who can reach this machine can open it; what it shows and does needs the token, "
-                "which travels unencrypted: put a proxy with TLS in front where others share the network",
+                "the dashboard can be reached from other machines; the token is sent unencrypted, so put a "
+                "reverse proxy with TLS in front of it on a network that others use",
             )
 
     if opens:
-        webbrowser.open(served.address)  # it listens already: the page comes as soon as we serve
+        webbrowser.open(served.address)  # the socket listens already; the request waits until `run`
+    INTERRUPTS.handle(lambda _: served.interrupt())
     served.run(on_ready=say_ready)
     return 0
 
 
 def serve_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds --serve and where; the command gets `serve_at`, None without it."""
+    """Add --serve, --serve-host and --serve-port. The command gets `serve_at`: host and port, or None."""
 
-    @click.option("--serve", is_flag=True, help="Show the crawl in a browser while it runs.")
-    @click.option("--serve-host", default="127.0.0.1", show_default=True, help="The dashboard's address.")
+    @click.option("--serve", is_flag=True, help="Start the dashboard beside the crawl (see headway serve).")
+    @click.option(
+        "--serve-host", default="127.0.0.1", show_default=True, help="The address for the dashboard."
+    )
     @click.option(
         "--serve-port",
         default=USUAL_PORT,
         show_default=True,
         type=click.IntRange(0, 65535),
-        help="The dashboard's port; 0 for any that is free.",
+        help="The port for the dashboard; 0 chooses a free one.",
     )
     @functools.wraps(command)
     def with_dashboard(*args: Any, serve: bool, serve_host: str, serve_port: int, **options: Any) -> int:
@@ -91,14 +95,14 @@ def serve_options(command: Callable[..., int]) -> Callable[..., int]:
 
 @contextmanager
 def beside(run: Path, log: Log, serve_at: tuple[str, int] | None) -> Iterator[None]:
-    """A dashboard beside our own crawl, in a process of its own: who looks on cannot hold up the crawl."""
+    """Run the dashboard beside a crawl, in a process of its own so that it cannot slow the crawl down."""
     if serve_at is None:
         yield
         return
     host, port = serve_at
     command = [sys.executable, "-m", "headway", "serve", "--with-parent", "--host", host, "--port", str(port)]
     command += ["--log-json"] if log.as_json else []
-    # A session of its own, so that Ctrl-C reaches the crawl alone, which then ends the dashboard.
+    # In a new session, so that Ctrl-C reaches only the crawl, which then ends the dashboard.
     with subprocess.Popen(  # noqa: S603
         [*command, "--", os.fspath(run)], stdin=subprocess.PIPE, start_new_session=True
     ) as process:

@@ -5,43 +5,41 @@ from __future__ import annotations
 import datetime as dt
 import math
 import ssl
-import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path as FilePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from headway.config import checks
-from headway.config.deadline import deadline_at
-from headway.config.extraction import extraction_rules
-from headway.config.holidays import national_holidays
-from headway.config.lines import Path
-from headway.config.reading import Source, read_job_file
-from headway.config.revisiting import Mistake, Revisiting, read_revisiting
-from headway.config.schema import JobFile, SiteTable
-from headway.errors import HeadwayError
-from headway.fetch.settings import Limits, Timeouts
-from headway.model.page import Page, Site
-from headway.model.task import Task
-from headway.parse.extract import Extractor, Rule
-from headway.parse.url import page_of
-from headway.policy.calendar import Calendar
-from headway.policy.ordering import parse_ordering
-from headway.policy.ordering.worth import Worth
-from headway.policy.quota import Period, Quota
-from headway.policy.scope import Scope
-from headway.policy.timetable import Entry, Timetable, parse_days, parse_hours
-from headway.units import (
-    UNBOUNDED,
-    Bytes,
-    BytesPerSecond,
-    Instant,
-    Seconds,
+from headway.config.keys import root_of
+from headway.config.reading import (
+    Path,
+    Source,
+    convert,
+    link_part_of,
+    read_job_file,
+    read_table,
+    read_values,
+    setting_suggestion,
+    timetable_of,
 )
+from headway.config.schema import ExtractField, ExtractTable, JobFile, SiteTable
+from headway.config.site_list import SiteList
+from headway.config.tables import limits_of, timeouts_of
+from headway.config.values import deadline_at, machine_zone, without_login
+from headway.errors import HeadwayError, JobError, install_command
+from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
+from headway.model.page import Page, Site, Task
+from headway.pages.extract import RESERVED, Extractor, Field, Rule
+from headway.pages.url import page_of
+from headway.plugins import is_reference, search_in
+from headway.policy.ordering.base import PathScores
+from headway.policy.scope import Scope
+from headway.policy.timetable import Calendar, Entry, Period, Quota, Timetable, problem_of_windows
+from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
 
 T = TypeVar("T")
-Written = TypeVar("Written", str, int, float, dict[str, float])
+Written = TypeVar("Written")
 
 
 class SiteWish(msgspec.Struct, frozen=True):
@@ -59,6 +57,30 @@ class SiteWish(msgspec.Struct, frozen=True):
     """What to extract from its pages."""
 
 
+class Revisiting(msgspec.Struct, frozen=True):
+    """Whether pages are visited again during the crawl, and when."""
+
+    every_s: Seconds
+    """Between visits, or until the second one where the interval adapts to the page."""
+    adapts: bool
+    shortest_s: Seconds
+    longest_s: Seconds
+    bytes_per_s: BytesPerSecond
+
+
+class ListedSites:
+    """The sites of a long list, built one by one."""
+
+    def __init__(self, sites: SiteList, build: Callable[[dict[str, Any]], SiteWish]) -> None:
+        self.sites = sites
+        self._build = build
+
+    def wishes(self) -> Iterator[SiteWish]:
+        """Each with its pages. In a list of URLs, the further URLs of a site come by themselves."""
+        for row in self.sites.rows():
+            yield self._build(row.fields)
+
+
 class Job(msgspec.Struct, frozen=True):
     file: JobFile
     """As written, which is also how the run folder remembers it."""
@@ -72,25 +94,63 @@ class Job(msgspec.Struct, frozen=True):
     max_crawl_delay_s: Seconds
     timeouts: Timeouts
     limits: Limits
+    extraction_s: float
     scope: Scope
     quotas: tuple[Quota, ...]
     calendar: Calendar
     zone: dt.tzinfo
     revisiting: Revisiting | None = None
+    link_part: float | None = None
+    """The bound as a part of what the link carries."""
+    listed: ListedSites | None = None
+    """Further sites, which are read from their list when they are needed; None: `sites` are all."""
+
+    @property
+    def site_count(self) -> int:
+        return len(self.sites) + (self.listed.sites.sites if self.listed is not None else 0)
+
+    def wishes(self) -> Iterator[SiteWish]:
+        """The sites of the job, then those of its list."""
+        yield from self.sites
+        if self.listed is not None:
+            yield from self.listed.wishes()
+
+    @property
+    def has_deadlines(self) -> bool:
+        is_listed = self.listed is not None and self.listed.sites.has_deadlines
+        return is_listed or any(wish.deadline is not None for wish in self.sites)
 
     def tasks(self, started_at: Instant) -> tuple[Task, ...]:
-        return tuple(
-            Task(
-                wish.site,
-                tuple(page.url for page in wish.seeds),
-                deadline_at(wish.deadline, started_at, self.zone) if wish.deadline else None,
-                wish.weight,
-                wish.max_pages,
-                wish.max_bytes,
-                wish.expected_bytes,
-                wish.cap_bytes_per_s,
-            )
-            for wish in self.sites
+        return tuple(self.task_of(wish, started_at) for wish in self.sites)
+
+    def task_of(self, wish: SiteWish, started_at: Instant) -> Task:
+        return Task(
+            wish.site,
+            tuple(page.url for page in wish.seeds),
+            deadline_at(wish.deadline, started_at, self.zone) if wish.deadline else None,
+            wish.weight,
+            wish.max_pages,
+            wish.max_bytes,
+            wish.expected_bytes,
+            wish.cap_bytes_per_s,
+        )
+
+    def with_crawl(self, **keys: Any) -> Job:
+        """The job with other values of these keys of `[crawl]`, which need no reading."""
+        file = msgspec.structs.replace(self.file, crawl=msgspec.structs.replace(self.file.crawl, **keys))
+        return msgspec.structs.replace(self, file=file)
+
+    def client_options(self) -> ClientOptions:
+        crawl = self.file.crawl
+        return ClientOptions(
+            user_agent=crawl.user_agent,
+            timeouts=self.timeouts,
+            limits=self.limits,
+            allow_private=crawl.allow_private,
+            verify_tls=crawl.verify_tls,
+            ca_file=crawl.ca_file,
+            proxy=None if crawl.proxy is None else parse_proxy(crawl.proxy),
+            no_proxy=crawl.no_proxy,
         )
 
     def extractor(self) -> Extractor:
@@ -99,8 +159,9 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def is_bounded(self) -> bool:
         """Whether there is a bound at any hour."""
-        rates = [entry.rate_bytes_per_s for entry in self.timetable.entries]
-        return any(math.isfinite(rate) for rate in (self.timetable.usual_bytes_per_s, *rates))
+        rates = [entry.rate_bytes_per_s for entry in self.timetable.entries + self.timetable.windows]
+        is_timed = any(math.isfinite(rate) for rate in (self.timetable.usual_bytes_per_s, *rates))
+        return is_timed or self.link_part is not None
 
     def seeds(self) -> tuple[Page, ...]:
         return tuple(page for wish in self.sites for page in wish.seeds)
@@ -111,61 +172,106 @@ def load_job(path: FilePath) -> Job:
     return build_job(*read_job_file(path))
 
 
-def build_job(file: JobFile, source: Source, *, now: Instant | None = None) -> Job:
-    """Check a job as written. Given `now`, deadlines are tried as well, so that a mistake shows at once."""
-    return _Builder(file, source).job(now)
+_DEADLINES_REMEMBERED = 10_000
+_LONG_LIST = 5000
+"""A shorter list is read as if its sites stood in the job file."""
+
+
+def build_job(file: JobFile, source: Source, *, now: Instant | None = None, streams: bool = False) -> Job:
+    """Check a job as written. Given `now`, deadlines are read as well, so that a mistake shows at once.
+    `streams`: the sites of a long list are left in their file; otherwise all are in the job."""
+    if file.crawl.sites_from is None:
+        return _Builder(file, source).job(now)
+    listed = SiteList(
+        file.crawl.sites_from, None if source.is_overruled("crawl.sites_from") else source.folder
+    )
+    # Without the list: the job itself has to be right before a list is checked against it.
+    rest = msgspec.structs.replace(file, crawl=msgspec.structs.replace(file.crawl, sites_from=None))
+    builder = _Builder(rest, source, listed)
+    taken = [page.site for table in file.site if (page := page_of(table.url)) is not None]
+    read_at = now if now is not None else Instant(dt.datetime.now(dt.UTC).timestamp())
+    listed.check(lambda fields: builder.check_row(fields, read_at), taken)
+    if streams and listed.sites > _LONG_LIST:
+        return builder.job(now)
+    tables = listed.tables()
+    sites = convert({"site": tables}, Source(listed.name)).site
+    return _Builder(msgspec.structs.replace(rest, site=(*file.site, *sites)), source).job(now)
+
+
+def without_password(job: Job) -> dict[str, Any]:
+    """The tables of the job as a run stores them. Others can read these, so the proxy's login is left out."""
+    tables: dict[str, Any] = msgspec.to_builtins(job.file)
+    proxy = job.file.crawl.proxy
+    if proxy is not None:
+        tables["crawl"]["proxy"] = without_login(proxy)
+    return tables
 
 
 class _Builder:
-    def __init__(self, file: JobFile, source: Source) -> None:
+    """Every value comes from `read_values`, which checks it by its declaration. Here are the checks that
+    concern more than one key."""
+
+    def __init__(self, file: JobFile, source: Source, listed: SiteList | None = None) -> None:
+        """`listed`: further sites, which stay in their list."""
         self._file = file
         self._source = source
+        self._listed = listed
+        self._defaults: dict[str, Any] | None = None
+        self._read_deadlines: set[str] = set()
+        names: tuple[str | None, ...]
+        names = (file.crawl.strategy, file.crawl.scorer, file.crawl.policy, file.scrapy.policy)
+        names += tuple(rule.function for site in file.site for rule in site.extract)
+        if source.folder is not None and any(name is not None and is_reference(name) for name in names):
+            search_in(source.folder)
+        self._values = read_values(file, root_of(type(file)), source)
+        self._crawl: dict[str, Any] = self._values["crawl"]
 
     def job(self, now: Instant | None) -> Job:
-        crawl = self._file.crawl
-        zone = self._zone()
-        sites = tuple(self._site(number, table) for number, table in enumerate(self._file.site))
-        if not sites:
+        crawl = self._crawl
+        zone = crawl["timezone"] or machine_zone()
+        sites = tuple(
+            self._site(number, table, values)
+            for number, (table, values) in enumerate(zip(self._file.site, self._values["site"], strict=True))
+        )
+        if not sites and self._listed is None:
             raise self._source.error((), "no site is named; add a [[site]] table with its url, or give URLs")
         self._no_twins(sites)
-        self._read(checks.count, crawl.max_connections, "crawl", "max_connections")
-        self._read(checks.count, crawl.pages_per_connection, "crawl", "pages_per_connection")
-        self._read(checks.count, crawl.max_attempts, "crawl", "max_attempts")
-        self._read(checks.count, crawl.max_links, "crawl", "max_links")
-        self._read(checks.count, crawl.waiting_in_memory, "crawl", "waiting_in_memory")
-        if crawl.admission_depth is not None:
-            self._read(checks.count, crawl.admission_depth, "crawl", "admission_depth")
-        self._read(checks.user_agent, crawl.user_agent, "crawl", "user_agent")
-        self._read_if(checks.proxy, crawl.proxy, "crawl", "proxy")
-        self._check_ca_file(crawl.ca_file)
-        job = Job(
-            self._file,
-            sites,
-            self._timetable(zone),
-            self._strategy(sites),
-            self._read(checks.pause, crawl.interval, "crawl", "interval"),
-            self._read(checks.pause, crawl.retry_penalty, "crawl", "retry_penalty"),
-            self._read(checks.pause, crawl.backoff, "crawl", "backoff"),
-            self._read(checks.pause, crawl.max_backoff, "crawl", "max_backoff"),
-            self._read(checks.pause, crawl.max_crawl_delay, "crawl", "max_crawl_delay"),
-            self._timeouts(),
-            self._limits(),
-            self._scope(sites),
-            self._quotas(zone),
-            self._calendar(zone),
-            zone,
-            self._revisiting(),
+        self._check_ca_file(crawl["ca_file"])
+        self._check_scrapy_settings()
+        if now is not None:
+            self._check_deadlines(sites, now, zone)
+        limits = crawl["limits"]
+        file, listed = self._file, None
+        if self._listed is not None:
+            crawl_table = msgspec.structs.replace(file.crawl, sites_from=str(self._listed.path))
+            file = msgspec.structs.replace(file, crawl=crawl_table)
+            listed = ListedSites(self._listed, self._wish_of_row)
+        return Job(
+            file=file,
+            listed=listed,
+            sites=sites,
+            timetable=timetable_of(crawl, zone, self._windows()),
+            strategy=self._strategy(sites),
+            interval_s=crawl["interval"],
+            retry_penalty_s=crawl["retry_penalty"],
+            backoff_s=crawl["backoff"],
+            max_backoff_s=crawl["max_backoff"],
+            max_crawl_delay_s=crawl["max_crawl_delay"],
+            timeouts=timeouts_of(crawl["timeouts"]),
+            limits=msgspec.structs.replace(
+                limits_of(limits, crawl["memory"]), max_idle_connections=max(1024, crawl["max_connections"])
+            ),
+            extraction_s=limits["extraction"],
+            scope=self._scope(sites),
+            quotas=self._quotas(zone),
+            calendar=self._calendar(zone),
+            zone=zone,
+            revisiting=self._revisiting(),
+            link_part=link_part_of(crawl, self._values["window"], self._source),
         )
-        for number, wish in enumerate(sites):
-            if wish.deadline is not None and now is not None:
-                self._read(
-                    lambda text: deadline_at(text, now, zone), wish.deadline, "site", number, "deadline"
-                )
-        return job
 
-    def _site(self, number: int, table: SiteTable) -> SiteWish:
+    def _site(self, number: int, table: SiteTable, values: dict[str, Any]) -> SiteWish:
         where: Path = ("site", number)
-        crawl = self._file.crawl
         seeds = []
         for position, url in enumerate((table.url, *table.seeds)):
             page = page_of(url)
@@ -175,143 +281,175 @@ class _Builder:
                     key, f"{url!r} is not an http or https URL such as 'https://www.example.org/'"
                 )
             seeds.append(page)
-        if strangers := [page.url for page in seeds if page.site != seeds[0].site]:
+        site = seeds[0].site
+        if stranger := next((page.url for page in seeds if page.site != site), None):
             raise self._source.error(
-                (*where, "seeds"), f"{strangers[0]} is not on {seeds[0].site}; give it a [[site]] of its own"
+                (*where, "seeds"), f"{stranger} is not on {site}; give it a [[site]] of its own"
             )
-        max_pages = self._read_if(checks.count, table.max_pages, *where, "max_pages")
-        max_bytes = self._read_if(checks.size, table.max_bytes, *where, "max_bytes")
-        usual_pages = self._read_if(checks.count, crawl.max_pages, "crawl", "max_pages")
-        usual_bytes = self._read_if(checks.size, crawl.max_bytes, "crawl", "max_bytes")
+        max_pages, max_bytes = values["max_pages"], values["max_bytes"]
         return SiteWish(
-            seeds[0].site,
-            tuple(seeds),
-            table.deadline,
-            self._read(checks.weight, table.weight, *where, "weight"),
-            max_pages if max_pages is not None else usual_pages,
-            max_bytes if max_bytes is not None else usual_bytes,
-            self._read_if(checks.size, table.data, *where, "data"),
-            self._read_if(checks.rate, table.cap, *where, "cap"),
-            extraction_rules(table.extract, self._source, where),
+            site=site,
+            seeds=tuple(seeds),
+            deadline=table.deadline,
+            weight=values["weight"],
+            max_pages=self._crawl["max_pages"] if max_pages is None else max_pages,
+            max_bytes=self._crawl["max_bytes"] if max_bytes is None else max_bytes,
+            expected_bytes=values["data"],
+            cap_bytes_per_s=values["cap"],
+            rules=self._rules(table.extract, values["extract"], where),
         )
+
+    def check_row(self, fields: dict[str, Any], now: Instant) -> None:
+        """JobError if the fields of a list's row are no site."""
+        deadline = self._row(fields)[0].deadline
+        if deadline is not None and deadline not in self._read_deadlines:
+            deadline_at(deadline, now, self._crawl["timezone"] or machine_zone())
+            if len(self._read_deadlines) < _DEADLINES_REMEMBERED:
+                self._read_deadlines.add(deadline)
+
+    def _row(self, fields: dict[str, Any]) -> tuple[SiteTable, dict[str, Any]]:
+        source = Source("")
+        table = read_table(SiteTable, fields, source)
+        return table, read_values(table, root_of(SiteTable), source)
+
+    def _wish_of_row(self, fields: dict[str, Any]) -> SiteWish:
+        if len(fields) > 1:
+            return self._site(0, *self._row(fields))
+        if self._defaults is None:
+            self._defaults = self._row(fields)[1]
+        return self._site(0, SiteTable(url=fields["url"]), self._defaults)
 
     def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:
-        first: dict[Site, int] = {}
+        seen: set[Site] = set()
         for number, wish in enumerate(sites):
-            if wish.site in first:
+            if wish.site in seen:
                 raise self._source.error(
                     ("site", number, "url"),
-                    f"{wish.site} is there already; list its further pages under 'seeds'",
+                    f"{wish.site} is there already; list its other URLs under 'seeds'",
                 )
-            first[wish.site] = number
+            seen.add(wish.site)
 
-    def _timetable(self, zone: dt.tzinfo) -> Timetable:
-        crawl = self._file.crawl
-        entries = []
-        for number, entry in enumerate(crawl.timetable):
-            where: Path = ("crawl", "timetable", number)
-            rate = self._read(checks.rate, entry.bandwidth, *where, "bandwidth")
-            days = self._read(parse_days, entry.days, *where, "days")
-            hours = self._read(parse_hours, entry.hours, *where, "hours")
-            entries.append(Entry(days, *hours, rate))
-        bound = self._read_if(checks.rate, crawl.bandwidth, "crawl", "bandwidth")
-        return Timetable(bound if bound is not None else UNBOUNDED, tuple(entries), zone)
+    def _check_deadlines(self, sites: tuple[SiteWish, ...], now: Instant, zone: dt.tzinfo) -> None:
+        for number, wish in enumerate(sites):
+            if wish.deadline is not None:
+                self._read(
+                    lambda text: deadline_at(text, now, zone), wish.deadline, "site", number, "deadline"
+                )
 
-    def _timeouts(self) -> Timeouts:
-        table, where = self._file.crawl.timeouts, ("crawl", "timeouts")
-        return Timeouts(
-            connect_s=self._read(checks.timeout, table.connect, *where, "connect"),
-            first_byte_s=self._read(checks.timeout, table.first_byte, *where, "first_byte"),
-            idle_s=self._read(checks.timeout, table.idle, *where, "idle"),
-            total_s=self._read(checks.timeout, table.total, *where, "total"),
-        )
-
-    def _limits(self) -> Limits:
-        table, where = self._file.crawl.limits, ("crawl", "limits")
-        return Limits(
-            max_head_bytes=self._read(checks.size, table.head, *where, "head"),
-            max_body_bytes=self._read(checks.size, table.body, *where, "body"),
-            max_decoded_bytes=self._read(checks.size, table.decoded, *where, "decoded"),
-        )
+    def _windows(self) -> tuple[Entry, ...]:
+        read = self._values["window"]
+        windows = tuple(Entry.window(each["days"], each["from"], each["until"]) for each in read)
+        if (problem := problem_of_windows(windows)) is not None:
+            raise self._source.error(("window", *problem[:-1]), problem[-1])
+        return windows
 
     def _scope(self, sites: tuple[SiteWish, ...]) -> Scope:
-        table, where = self._file.crawl.scope, ("crawl", "scope")
-        hosts = {wish.site.partition("://")[2] for wish in sites}
+        scope = self._crawl["scope"]
         return Scope(
-            hosts=frozenset(hosts | {self._read(checks.host, text, *where, "hosts") for text in table.hosts}),
-            suffixes=tuple(self._read(checks.suffix, text, *where, "suffixes") for text in table.suffixes),
-            allow=tuple(self._read(checks.pattern, text, *where, "allow") for text in table.allow),
-            deny=tuple(self._read(checks.pattern, text, *where, "deny") for text in table.deny),
-            max_depth=self._read_if(checks.depth, table.max_depth, *where, "max_depth"),
-            max_url_length=self._read(checks.count, table.max_url_length, *where, "max_url_length"),
-            queries=table.queries,
-            accept=tuple(
-                self._read(checks.media_type, text, "crawl", "accept") for text in self._file.crawl.accept
+            hosts=frozenset(
+                (
+                    *scope["hosts"],
+                    *(wish.site.partition("://")[2] for wish in sites),
+                    *(self._listed.hosts if self._listed is not None else ()),
+                )
             ),
+            suffixes=scope["suffixes"],
+            allow=scope["allow"],
+            deny=scope["deny"],
+            max_depth=scope["max_depth"],
+            max_url_length=scope["max_url_length"],
+            queries=scope["queries"],
+            max_sites=scope["max_sites"],
+            max_sites_per_domain=scope["max_sites_per_domain"],
+            max_sites_per_page=scope["max_sites_per_page"],
+            accept=self._crawl["accept"],
         )
 
     def _calendar(self, zone: dt.tzinfo) -> Calendar:
-        crawl = self._file.crawl
-        days: set[dt.date] = set()
-        for text in crawl.holidays:
-            try:
-                days.add(dt.date.fromisoformat(text))
-            except ValueError:
-                message = f"{text!r} is not a date such as '2030-12-25'"
-                raise self._source.error(("crawl", "holidays"), message) from None
-        if crawl.country is None:
+        country, days = self._crawl["country"], self._crawl["holidays"]
+        if country is None:
             return Calendar(zone, frozenset(days))
-        try:
-            return Calendar(zone, national_holidays(crawl.country, days))
-        except HeadwayError as problem:
-            raise self._source.error(("crawl", "country"), str(problem)) from None
+        return Calendar(
+            zone, self._read(lambda name: national_holidays(name, days), country, "crawl", "country")
+        )
 
     def _quotas(self, zone: dt.tzinfo) -> tuple[Quota, ...]:
-        table, where = self._file.crawl.quota, ("crawl", "quota")
-        day = self._read_if(checks.size, table.day, *where, "day")
-        month = self._read_if(checks.size, table.month, *where, "month")
-        limits = ((day, Period.DAY), (month, Period.MONTH))
+        quota = self._crawl["quota"]
+        limits = ((quota["day"], Period.DAY), (quota["month"], Period.MONTH))
         return tuple(Quota(limit, period, zone) for limit, period in limits if limit is not None)
 
     def _revisiting(self) -> Revisiting | None:
-        read = read_revisiting(self._file.crawl)
-        if isinstance(read, Mistake):
-            raise self._source.error(("crawl", *read.key), read.message)
-        return read
+        """None: every page is fetched once."""
+        every_s, revisit, written = self._crawl["every"], self._crawl["revisit"], self._file.crawl.revisit
+        if revisit["shortest"] > revisit["longest"]:
+            raise self._source.error(
+                ("crawl", "revisit", "shortest"),
+                f"{written.shortest!r} is longer than the longest, {written.longest!r}",
+            )
+        if every_s is None:
+            if revisit["adapt"]:
+                raise self._source.error(
+                    ("crawl", "revisit", "adapt"), 'say with every = "24 h" when the second visit is due'
+                )
+            return None
+        rate = revisit["bandwidth"]
+        return Revisiting(
+            every_s=every_s,
+            adapts=revisit["adapt"],
+            shortest_s=revisit["shortest"],
+            longest_s=revisit["longest"],
+            bytes_per_s=UNBOUNDED if rate is None else rate,
+        )
 
     def _strategy(self, sites: tuple[SiteWish, ...]) -> str:
         has_deadlines = any(wish.deadline is not None for wish in sites)
+        if self._listed is not None:
+            has_deadlines = has_deadlines or self._listed.has_deadlines
         name = self._file.crawl.strategy or ("deadline" if has_deadlines else "length")
-        word, _ = self._read(parse_ordering, name, "crawl", "strategy")
-        self._read(Worth, self._file.crawl.scores, "crawl", "scores")
-        if word == "optimal" and self._file.crawl.ranks_from is None:
+        self._read(PathScores, self._file.crawl.scores, "crawl", "scores")
+        if self._file.crawl.scorer is not None and self._file.crawl.scores:
+            raise self._source.error(("crawl", "scorer"), "give either 'scorer' or 'scores'")
+        if self._crawl["strategy"] == ("optimal", None) and self._file.crawl.ranks_from is None:
             raise self._source.error(
                 ("crawl", "strategy"),
-                "'optimal' goes by the ranks of an earlier crawl: name its folder (ranks_from, --ranks-from)",
+                "'optimal' needs the ranks of an earlier crawl: name its folder (ranks_from, --ranks-from)",
             )
         return name
 
-    def _zone(self) -> dt.tzinfo:
-        name = self._file.crawl.timezone
-        if name is None:
-            return machine_zone()
-        try:
-            return zoneinfo.ZoneInfo(name)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-            raise self._source.error(
-                ("crawl", "timezone"), f"{name!r} is not a time zone such as 'Europe/Berlin'"
-            ) from None
+    def _rules(
+        self, tables: tuple[ExtractTable, ...], values: tuple[dict[str, Any], ...], where: Path
+    ) -> tuple[Rule, ...]:
+        return tuple(
+            self._rule(table, read, (*where, "extract", number))
+            for number, (table, read) in enumerate(zip(tables, values, strict=True))
+        )
 
-    # -- reading one value ------------------------------------------------------------------------------
+    def _rule(self, table: ExtractTable, values: dict[str, Any], where: Path) -> Rule:
+        if table.function is not None:
+            if table.fields or table.each is not None:
+                raise self._source.error(
+                    (*where, "function"), "give either 'function', or 'fields' and 'each'"
+                )
+            return Rule((), table.item, values["pages"], function=table.function)
+        if not table.fields:
+            raise self._source.error(where, "a rule needs 'fields', such as fields = { title = \"h1\" }")
+        fields = tuple(
+            self._field(name, written, values["fields"][name], (*where, "fields", name))
+            for name, written in table.fields.items()
+        )
+        return Rule(fields, table.item, values["pages"], values["each"])
 
-    def _read(self, parse: Callable[[Written], T], value: Written, *path: str | int) -> T:
-        try:
-            return parse(value)
-        except HeadwayError as problem:
-            raise self._source.error(path, str(problem)) from None
-
-    def _read_if(self, parse: Callable[[Written], T], value: Written | None, *path: str | int) -> T | None:
-        return None if value is None else self._read(parse, value, *path)
+    def _field(self, name: str, written: str | ExtractField, value: Any, where: Path) -> Field:
+        if name in RESERVED:
+            raise self._source.error(where, f"{name!r} is in every item already; choose another name")
+        if isinstance(written, str):
+            return Field(name, value)
+        if (written.css is None) == (written.xpath is None):
+            raise self._source.error(where, "give either 'css' or 'xpath'")
+        if written.every and written.join is not None:
+            raise self._source.error(where, "'all' gives a list and 'join' one text; give one of them")
+        query = value["css"] or value["xpath"]
+        return Field(name, query, written.type, written.every, written.join, written.regex, written.required)
 
     def _check_ca_file(self, name: str | None) -> None:
         if name is None:
@@ -324,11 +462,30 @@ class _Builder:
                 ("crawl", "ca_file"), f"{name!r} cannot be read as a file of PEM certificates: {why}"
             ) from None
 
+    def _check_scrapy_settings(self) -> None:
+        """A misspelt setting of Scrapy itself cannot be told from a setting of the project."""
+        for name in self._file.scrapy.settings:
+            if advice := setting_suggestion(name):
+                raise self._source.error(("scrapy", "settings", name), advice)
 
-def machine_zone() -> dt.tzinfo:
-    """The machine's own time zone, with its summer time, which a fixed offset would forget."""
+    def _read(self, parse: Callable[[Written], T], value: Written, *path: str | int) -> T:
+        try:
+            return parse(value)
+        except HeadwayError as problem:
+            raise self._source.error(path, str(problem)) from None
+
+
+def national_holidays(country: str, more: Iterable[dt.date] = ()) -> Container[dt.date]:
+    """A country's holidays, from the `holidays` library, which computes a year when it is asked for."""
     try:
-        with FilePath("/etc/localtime").open("rb") as file:
-            return zoneinfo.ZoneInfo.from_file(file)
-    except (OSError, ValueError):
-        return dt.datetime.now().astimezone().tzinfo or dt.UTC
+        import holidays
+    except ImportError:
+        command = install_command("holidays")
+        raise JobError(f"the holidays of a country need the package holidays: {command}") from None
+    try:
+        calendar = holidays.country_holidays(country)
+    except NotImplementedError:
+        raise JobError(f"{country!r} is not a country whose holidays are known, such as 'DE'") from None
+    for day in more:
+        calendar[day] = "of the job"
+    return calendar

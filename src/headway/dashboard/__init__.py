@@ -1,1 +1,1 @@
-"""The web page of a run, its JSON API and its metrics. Reads the run folder; orders go through it as well."""
+"""The web page of a run, its JSON API and its metrics. Orders are written into the run folder."""

@@ -1,15 +1,17 @@
-"""What the API says and takes, as values. The OpenAPI document is made from these, so they are documented."""
+"""The parameters and results of the API, as values from which the OpenAPI document is made; filters and sort
+orders."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
-RunState = Literal["running", "paused", "finished", "stopped"]
-SiteState = Literal["waiting", "fetching", "done", "stopped", "unreachable", "open"]
-Outlook = Literal["none", "on-time", "tight", "at-risk", "late", "met", "missed"]
+from headway.view.run import Outlook, Phase, RunState
+
 SortKey = Literal["urgency", "site", "deadline", "progress", "rate", "bytes", "failed"]
 
 Rate = Annotated[float, Meta(ge=0, description="Bytes per second")]
@@ -22,20 +24,24 @@ class LinkPoint(msgspec.Struct, frozen=True):
     """One second of the link."""
 
     at: At
+    """When it ended."""
     rate_bytes_per_s: Rate
     bound_bytes_per_s: Rate | None
+    """The mean of the bounds that held in it."""
     predicted_bytes_per_s: Rate | None
+    length_s: float
+    """A second is longer if the samples were further apart."""
 
 
 class ErrorCount(msgspec.Struct, frozen=True):
     state: Literal["failed", "waiting", "excluded"]
-    """Given up, to be tried again, or passed over."""
+    """Failed, to be retried, or excluded."""
     kind: str
     count: int
 
 
 class Deadlines(msgspec.Struct, frozen=True):
-    """How many deadlines are in which case."""
+    """How many deadlines are in which state."""
 
     met: int = 0
     on_time: int = 0
@@ -43,6 +49,8 @@ class Deadlines(msgspec.Struct, frozen=True):
     at_risk: int = 0
     late: int = 0
     missed: int = 0
+    open: int = 0
+    """In the future, for sites that are not being crawled now."""
 
 
 class Collector(msgspec.Struct, frozen=True):
@@ -50,7 +58,7 @@ class Collector(msgspec.Struct, frozen=True):
     label: str
     joined_at: At | None
     sites: int
-    """That it holds now."""
+    """Whether it is in force now."""
     received_bytes: int
 
 
@@ -60,7 +68,12 @@ class Run(msgspec.Struct, frozen=True):
     now: At
     started_at: At
     last_seen_at: At | None
-    """When the crawl last wrote; the picture is as old as this."""
+    """When the crawl last wrote; the data is as old as this."""
+    elapsed_s: float
+    """From the start to the last sign of the crawl, including the time between two sessions."""
+    active_s: float
+    """The part of it in which the crawl ran."""
+    sittings: int
     sites: int
     sites_done: int
     done: int
@@ -68,26 +81,38 @@ class Run(msgspec.Struct, frozen=True):
     waiting: int
     in_flight: int
     wire_bytes: int
+    """Of settled pages."""
+    received_bytes: int
+    """All bytes that crossed the link."""
     rate_bytes_per_s: Rate
     mean_bytes_per_s: Rate
-    """Over the last ten minutes."""
+    """Over the time in which the crawl ran."""
+    max_bytes_per_s: Rate
+    """The highest second."""
+    use_of_bound: float | None
+    """Bytes received under a bound, as a share of what it allowed."""
+    most_over_bound: float | None
+    """The highest second relative to its bound, as a share of it; negative if all were under."""
     bound_bytes_per_s: Rate | None
     bound_is_set_by_hand: bool
     predicted_bytes_per_s: Rate | None
     forecast_at: At | None
-    """When the last site will probably end, at the latest."""
+    """The latest end of the crawl, by the forecast."""
+    forecast_from_at: At | None
+    """The earliest end: four of five crawls end between this and `forecast_at`."""
+    forecast_middle_at: At | None
     deadlines: Deadlines
     errors: list[ErrorCount]
     collectors: list[Collector]
-    """The processes that crawl, on this machine or on several."""
+    """The crawling processes, on this machine or on several."""
     takes_orders: bool
-    """Whether it can be steered from here: not a crawl on a server, nor one by Scrapy spiders."""
+    """Whether it can be controlled from here: not a crawl on a server."""
 
 
 class SiteLine(msgspec.Struct, frozen=True):
     number: int
     site: str
-    state: SiteState
+    state: Phase
     outlook: Outlook
     progress: Share
     done: int
@@ -99,19 +124,23 @@ class SiteLine(msgspec.Struct, frozen=True):
     deadline_at: At | None
     forecast_from_at: At | None
     forecast_to_at: At | None
+    """Four of five sites end between `forecast_from_at` and this."""
+    forecast_at: At | None
+    deadline_chance: float | None
+    """The probability that the deadline holds."""
     started_at: At | None
     ended_at: At | None
 
 
 class SitePage(msgspec.Struct, frozen=True):
     total: int
-    """Sites that fit the question, of which these are some."""
+    """The number of sites that match the filter, of which these are some."""
     offset: int
     sites: list[SiteLine]
 
 
 class Now(msgspec.Struct, frozen=True):
-    """Everything that the dashboard shows, in one answer."""
+    """All data of the dashboard in one answer."""
 
     run: Run
     link: list[LinkPoint]
@@ -150,7 +179,7 @@ class FailedPage(msgspec.Struct, frozen=True):
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """An order, a foreseen delay or a change of the bound."""
+    """An order, a forecast delay or a change of the bound."""
 
     at: At
     decision: str
@@ -164,7 +193,7 @@ class Happenings(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True, tag_field="order", tag="pause", forbid_unknown_fields=True):
-    """Ask for nothing more; what is under way may finish."""
+    """Send no more requests; those in flight may finish."""
 
 
 class Resume(msgspec.Struct, frozen=True, tag_field="order", tag="resume", forbid_unknown_fields=True):
@@ -178,7 +207,7 @@ class SetBandwidth(
     msgspec.Struct, frozen=True, tag_field="order", tag="bandwidth", forbid_unknown_fields=True
 ):
     bandwidth: Quantity | None
-    """Such as 5 Mbit/s; null: as the job says."""
+    """Such as 5 Mbit/s; null: as in the job."""
 
 
 class SetDeadline(msgspec.Struct, frozen=True, tag_field="order", tag="deadline", forbid_unknown_fields=True):
@@ -188,7 +217,7 @@ class SetDeadline(msgspec.Struct, frozen=True, tag_field="order", tag="deadline"
 
 
 class StopSite(msgspec.Struct, frozen=True, tag_field="order", tag="stop", forbid_unknown_fields=True):
-    """For good; what was fetched stays."""
+    """Permanently; fetched pages are kept."""
 
     site: SiteName
 
@@ -199,7 +228,7 @@ class AddSite(msgspec.Struct, frozen=True, tag_field="order", tag="add", forbid_
     max_pages: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
 
 
-Wish = Pause | Resume | SetBandwidth | SetDeadline | StopSite | AddSite
+OrderRequest = Pause | Resume | SetBandwidth | SetDeadline | StopSite | AddSite
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -211,3 +240,94 @@ class Problem(msgspec.Struct, frozen=True):
     """What was wrong, and what to do."""
 
     problem: str
+
+
+_URGENCY = {"late": 0, "at-risk": 1, "missed": 2, "tight": 3, "on-time": 4, "none": 5, "met": 6}
+_OVER = {"done", "stopped", "unreachable"}
+
+
+After = Annotated[float, Meta(ge=0, le=1e12, description="Only what came after this instant")]
+
+
+class SiteQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sort: SortKey = "urgency"
+    descending: bool = False
+    state: Phase | Outlook | None = None
+    contains: Annotated[str, Meta(max_length=200)] = ""
+    offset: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class NowQuestion(SiteQuestion, frozen=True, forbid_unknown_fields=True):
+    after: After = 0.0
+
+
+class ListQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class BadQuestionError(Exception):
+    """Its text names the invalid parameter and the reason."""
+
+
+def read_question(parameters: Iterable[tuple[str, str]], kind: type[Any]) -> Any:
+    """The query parameters of a URL; each at most once, none unknown."""
+    given: dict[str, str] = {}
+    for name, value in parameters:
+        if name in given:
+            raise BadQuestionError(f"the parameter {name!r} appears twice")
+        given[name] = value
+    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    values: dict[str, object] = {}
+    for name, text in given.items():
+        if name not in known:
+            raise BadQuestionError(f"there is no parameter {name!r}, only {', '.join(known)}")
+        values[name] = _value(name, text, known[name])
+    return kind(**values)
+
+
+def _value(name: str, text: str, kind: Any) -> object:
+    is_flag = kind is bool
+    if is_flag and text not in {"true", "false"}:
+        raise BadQuestionError(f"{name} is {text!r}, and must be true or false")
+    try:
+        value = msgspec.convert(text == "true" if is_flag else text, kind, strict=is_flag)
+    except msgspec.ValidationError as wrong:
+        raise BadQuestionError(f"{name} is {text[:80]!r}: {wrong}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadQuestionError(f"{name} must be a finite number")
+    return value
+
+
+def choose(lines: Iterable[SiteLine], question: SiteQuestion) -> SitePage:
+    wanted, contains = question.state, question.contains.lower()
+    chosen = [
+        line
+        for line in lines
+        if (wanted is None or wanted in (line.state, line.outlook)) and contains in line.site.lower()
+    ]
+    chosen.sort(key=_KEYS[question.sort], reverse=question.descending)
+    page = chosen[question.offset : question.offset + question.limit]
+    return SitePage(len(chosen), question.offset, page)
+
+
+def _urgency(line: SiteLine) -> tuple[object, ...]:
+    return (
+        line.state in _OVER,
+        _URGENCY[line.outlook],
+        line.deadline_at if line.deadline_at is not None else math.inf,
+        -line.rate_bytes_per_s,
+        line.number,
+    )
+
+
+_KEYS: Mapping[str, Callable[[SiteLine], Any]] = {
+    "urgency": _urgency,
+    "site": lambda line: line.site.partition("://")[2],
+    "deadline": lambda line: (line.deadline_at is None, line.deadline_at or 0.0, line.number),
+    "progress": lambda line: (line.progress, line.number),
+    "rate": lambda line: (-line.rate_bytes_per_s, line.number),
+    "bytes": lambda line: (-line.wire_bytes, line.number),
+    "failed": lambda line: (-line.failed, line.number),
+}
+assert set(_KEYS) == set(get_args(SortKey))

@@ -1,12 +1,27 @@
-"""The dashboard as an ASGI application: the page, the API, the metrics."""
+"""The dashboard as an ASGI application (page, API, metrics, orders) and its server."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+import datetime as dt
+import errno
+import signal
+import socket
+import sys
+import threading
+import time
+import zoneinfo
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import uvicorn
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -15,15 +30,179 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from headway.dashboard import metrics, openapi
-from headway.dashboard.answers import Wish
-from headway.dashboard.asking import BadQuestionError, read_question
-from headway.dashboard.endpoints import ENDPOINTS, Endpoint, NoQuestion
-from headway.dashboard.responses import answer, problem
-from headway.dashboard.safety import Guard
-from headway.dashboard.watching import Watching
-from headway.dashboard.wishes import RefusedError, grant
+from headway.config.values import deadline_at, machine_zone
+from headway.dashboard import openapi
+from headway.dashboard.answers import (
+    Accepted,
+    AddSite,
+    BadQuestionError,
+    OrderRequest,
+    Pause,
+    Resume,
+    SetBandwidth,
+    SetDeadline,
+    StopSite,
+    read_question,
+)
+from headway.dashboard.openapi import ENDPOINTS, Endpoint, NoQuestion
+from headway.dashboard.safety import Guard, answer, is_loopback, problem
+from headway.dashboard.watching import Picture, WatchedRun
 from headway.errors import HeadwayError, StoreError
+from headway.model import command as orders
+from headway.model.page import Site, Task
+from headway.pages.url import page_of
+from headway.runtime.control import SPIDERS_LOG, write_limit, write_order
+from headway.units import Instant
+from headway.version import __version__
+
+
+class RunCollector(Collector):
+    """Sums over sites, never a series for each: ten thousand sites would be ten thousand series."""
+
+    def __init__(self, picture: Callable[[], Picture]) -> None:
+        self._picture = picture
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        picture = self._picture()
+        run = picture.run
+        yield CounterMetricFamily("headway_bytes_downloaded", "Bytes received over the link", run.wire_bytes)
+        yield CounterMetricFamily("headway_pages_fetched", "Pages fetched", run.done)
+        yield CounterMetricFamily("headway_pages_failed", "Failed pages", run.failed)
+        errors = CounterMetricFamily("headway_errors", "Failed attempts, by kind", labels=["kind", "state"])
+        for error in run.errors:
+            errors.add_metric([error.kind, error.state], error.count)
+        yield errors
+        yield GaugeMetricFamily("headway_pages_waiting", "Pages in the queue", run.waiting)
+        yield GaugeMetricFamily("headway_requests_in_flight", "Requests in flight", run.in_flight)
+        yield GaugeMetricFamily("headway_collectors", "Crawling processes", len(run.collectors))
+        yield GaugeMetricFamily(
+            "headway_link_rate_bytes_per_second", "Measured over the last second", run.rate_bytes_per_s
+        )
+        if run.bound_bytes_per_s is not None:
+            yield GaugeMetricFamily(
+                "headway_link_bound_bytes_per_second", "The bound on the link", run.bound_bytes_per_s
+            )
+        yield GaugeMetricFamily(
+            "headway_link_mean_rate_bytes_per_second",
+            "Over all the time in which the crawl ran",
+            run.mean_bytes_per_s,
+        )
+        if run.use_of_bound is not None:
+            yield GaugeMetricFamily(
+                "headway_link_use_ratio",
+                "Bytes received under a bound, as a share of what it allowed",
+                run.use_of_bound,
+            )
+        if run.predicted_bytes_per_s is not None:
+            yield GaugeMetricFamily(
+                "headway_link_predicted_bytes_per_second",
+                "Predicted total rate of the active servers",
+                run.predicted_bytes_per_s,
+            )
+        if run.forecast_at is not None:
+            yield GaugeMetricFamily(
+                "headway_forecast_end_timestamp_seconds", "Forecast end of the last site", run.forecast_at
+            )
+        yield GaugeMetricFamily(
+            "headway_start_timestamp_seconds", "When the crawl was first begun", run.started_at
+        )
+        yield from _by_label(picture)
+        up = GaugeMetricFamily("headway_running", "1 while the crawl runs", labels=["state"])
+        up.add_metric([run.state], 1.0 if run.state in {"running", "paused"} else 0.0)
+        yield up
+        build = GaugeMetricFamily("headway_build_info", "The version of headway", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+
+
+def _by_label(picture: Picture) -> Iterator[Metric]:
+    sites = GaugeMetricFamily("headway_sites", "Sites, by state", labels=["state"])
+    for state, count in sorted(Counter(line.state for line in picture.sites).items()):
+        sites.add_metric([state], count)
+    yield sites
+    deadlines = GaugeMetricFamily("headway_deadlines", "Deadlines, by state", labels=["outlook"])
+    for name, count in msgspec.structs.asdict(picture.run.deadlines).items():
+        if count:
+            deadlines.add_metric([name.replace("_", "-")], count)
+    yield deadlines
+
+
+def render(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    encoder, content_type = choose_encoder(accept)
+    return encoder(registry), content_type
+
+
+class RefusedError(HeadwayError):
+    """Orders of people over the API: checked, and passed to the crawl through its folder."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def accept_order(run: Path | str, watched: WatchedRun, order: OrderRequest) -> Accepted:
+    """Pass an order to the crawl; RefusedError or another HeadwayError if it is not possible."""
+    if not isinstance(run, Path) or not watched.picture().run.takes_orders:
+        raise RefusedError(409, "a crawl on a server cannot be controlled from here")
+    if isinstance(order, StopSite | AddSite) and (run / SPIDERS_LOG).exists():
+        raise RefusedError(
+            409, "in run-scrapy change the job's sites instead, and run the same command again"
+        )
+    now = Instant(time.time())
+    name: str = order.__struct_config__.tag  # type: ignore[assignment]
+    if isinstance(order, SetBandwidth):
+        write_limit(run, order.bandwidth)
+    else:
+        write_order(run, now, _order(now, watched, order))
+    is_running = watched.is_running()
+    return Accepted(name, "within a second" if is_running else "when the crawl is started again")
+
+
+def _order(
+    now: Instant, watched: WatchedRun, order: Pause | Resume | SetDeadline | StopSite | AddSite
+) -> orders.Order:
+    match order:
+        case Pause() | Resume():
+            if not watched.is_running():
+                raise RefusedError(409, "the crawl is not running, so there is nothing to pause or resume")
+            return orders.Pause() if isinstance(order, Pause) else orders.Resume()
+        case SetDeadline(site, deadline):
+            return orders.SetDeadline(_known(watched, site), _instant(now, watched, deadline))
+        case StopSite(site):
+            return orders.StopSite(_known(watched, site))
+        case AddSite(url, deadline, max_pages):
+            page = page_of(url.strip())
+            if page is None:
+                raise RefusedError(
+                    422, f"{url!r} is not an http or https URL such as 'https://www.example.org/'"
+                )
+            due = _instant(now, watched, deadline)
+            return orders.AddSite(Task(page.site, (page.url,), due, max_pages=max_pages), (page,))
+
+
+def _known(watched: WatchedRun, site: str) -> Site:
+    if not watched.knows(site):
+        raise RefusedError(404, f"there is no site {site!r} in this crawl")
+    return Site(site)
+
+
+def _instant(now: Instant, watched: WatchedRun, deadline: str | None) -> Instant | None:
+    return deadline_at(deadline, now, _zone(watched)) if deadline is not None else None
+
+
+def _zone(watched: WatchedRun) -> dt.tzinfo:
+    crawl = watched.job.get("crawl")
+    name = crawl.get("timezone") if isinstance(crawl, dict) else None
+    if name is not None:
+        try:
+            return zoneinfo.ZoneInfo(str(name))
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+            pass
+    return machine_zone()
+
 
 _STATIC = Path(__file__).parent / "static"
 _MOST_ORDER_BYTES = 16 * 1024
@@ -32,9 +211,9 @@ _LARGEST_NUMBER = 2**53
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -> Starlette:
+def build(run: Path | str, watched: WatchedRun, *, token: str, is_public: bool) -> Starlette:
     registry = CollectorRegistry()
-    registry.register(metrics.RunCollector(watching.picture))
+    registry.register(RunCollector(watched.picture))
     document = openapi.document(is_public=is_public)
 
     async def page(_: Request) -> Response:
@@ -44,7 +223,7 @@ def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -
         return answer(document)
 
     async def measure(request: Request) -> Response:
-        body, content_type = metrics.render(registry, request.headers.get("accept", ""))
+        body, content_type = render(registry, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     async def one_site(request: Request) -> Response:
@@ -53,7 +232,7 @@ def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -
         if not 1 <= number <= _LARGEST_NUMBER:
             raise BadQuestionError(f"{text[:40]!r} is not the number of a site")
         read_question(request.query_params.multi_items(), NoQuestion)
-        detail = watching.detail(number)
+        detail = watched.detail(number)
         return answer(detail) if detail is not None else problem(404, f"there is no site number {number}")
 
     async def order(request: Request) -> Response:
@@ -62,8 +241,8 @@ def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -
         body = await _body(request)
         if body is None:
             return problem(413, f"an order has at most {_MOST_ORDER_BYTES} bytes")
-        wish: Wish = msgspec.json.decode(body, type=Wish)
-        return answer(grant(run, watching, wish), 202)
+        order: OrderRequest = msgspec.json.decode(body, type=OrderRequest)
+        return answer(accept_order(run, watched, order), 202)
 
     routes = [
         Route("/", page),
@@ -72,7 +251,7 @@ def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -
         Route("/api/v1/sites/{number}", one_site),
         Route("/api/v1/orders", order, methods=["POST"]),
         *(
-            Route(each.path, _looking(each, watching), methods=["GET"])
+            Route(each.path, _looking(each, watched), methods=["GET"])
             for each in ENDPOINTS
             if each.answer is not None
         ),
@@ -91,19 +270,19 @@ def build(run: Path | str, watching: Watching, *, token: str, is_public: bool) -
     )
 
 
-def _looking(endpoint: Endpoint, watching: Watching) -> Handler:
+def _looking(endpoint: Endpoint, watched: WatchedRun) -> Handler:
     assert endpoint.answer is not None
     assert endpoint.question is not None
     say, question = endpoint.answer, endpoint.question
 
     async def handle(request: Request) -> Response:
-        return answer(say(watching, read_question(request.query_params.multi_items(), question)))
+        return answer(say(watched, read_question(request.query_params.multi_items(), question)))
 
     return handle
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body of an order, or None when it is too long to be one."""
+    """The body of an order, or None if it is too long."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -117,9 +296,9 @@ async def _body(request: Request) -> bytes | None:
 
 async def _http_problem(request: Request, wrong: Exception) -> Response:
     assert isinstance(wrong, HTTPException)
-    told = problem(wrong.status_code, f"{request.method} {request.url.path}: {wrong.detail}")
-    told.headers.update(wrong.headers or {})
-    return told
+    response = problem(wrong.status_code, f"{request.method} {request.url.path}: {wrong.detail}")
+    response.headers.update(wrong.headers or {})
+    return response
 
 
 async def _bad_question(_: Request, wrong: Exception) -> Response:
@@ -134,3 +313,79 @@ async def _refused(_: Request, wrong: Exception) -> Response:
     if isinstance(wrong, RefusedError):
         return problem(wrong.status, str(wrong))
     return problem(503 if isinstance(wrong, StoreError) else 422, str(wrong))
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals to the command, which must end in time even if the server hangs."""
+        yield
+
+
+class Served:
+    """A listening dashboard. `address` is the URL to open; `run` serves until `stop` or an interrupt."""
+
+    def __init__(self, run: Path | str, *, host: str, port: int, token: str) -> None:
+        self.is_public = not is_loopback(host)
+        self._watching = WatchedRun(run)
+        try:
+            self._socket = _listen(host, port)
+        except BaseException:
+            self._watching.close()
+            raise
+        self.port: int = self._socket.getsockname()[1]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only compared
+        self.origin = f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}"
+        self.address = f"{self.origin}/#token={token}"
+        app = build(run, self._watching, token=token, is_public=self.is_public)
+        self._server = _Server(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+            )
+        )
+
+    def run(self, *, on_ready: Callable[[], None] | None = None) -> None:
+        try:
+            if on_ready is not None:
+                on_ready()
+            with contextlib.suppress(KeyboardInterrupt):  # how a server is stopped without loose ends
+                asyncio.run(self._server.serve(sockets=[self._socket]))
+        finally:
+            self._socket.close()
+            self._watching.close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def interrupt(self) -> None:
+        """As with Ctrl-C: the first call lets requests finish, the second does not."""
+        self._server.handle_exit(signal.SIGINT, None)
+
+    def stop_with_pipe(self) -> None:
+        """End when the parent process does, for whatever reason: then the standard input is closed."""
+
+        def wait() -> None:
+            while sys.stdin.buffer.read(4096):
+                pass
+            self.stop()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as problem:
+        raise HeadwayError(f"--host {host}: {problem.strerror}; give an address of this machine") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as problem:
+        listening.close()
+        other = "give another with --port, 0 for any that is free"
+        if problem.errno == errno.EADDRNOTAVAIL:
+            other = "give an address of this machine with --host"
+        raise HeadwayError(f"{host} port {port} cannot be listened on: {problem.strerror}; {other}") from None
+    return listening

@@ -1,10 +1,4 @@
-"""Who may look and who may order.
-
-Every order needs the token; so does every look, once the dashboard can be reached from other machines. The
-token travels in a header that no other site's page can make a browser send, so nothing can be ordered behind
-a person's back. On loopback only names of this machine are answered to: a page that lets its own name point
-to 127.0.0.1 learns nothing.
-"""
+"""Authorization: who may read and who may give orders; responses in JSON, including errors."""
 
 from __future__ import annotations
 
@@ -12,14 +6,32 @@ import hmac
 import ipaddress
 import secrets
 
+import msgspec
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headway.dashboard.responses import problem
+from headway.dashboard.answers import Problem
+
+
+def answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def problem(status: int, text: str) -> Response:
+    return answer(Problem(text), status)
+
+
+# Who may read and who may give orders.
+#
+# Every order needs the token; so does every read if the dashboard can be reached from other machines. The
+# token is sent in a header that a page of another site cannot make a browser send, so no page can give orders
+# unnoticed. On loopback only requests with a name of this machine are answered: a page whose own host name
+# resolves to 127.0.0.1 learns nothing.
 
 _OPEN_PATHS = ("/", "/api/openapi.json")
 _STATIC = "/static/"
-"""The page's shell is the same for everyone and tells nothing of the run."""
+"""The static page is the same for everyone and contains no data of the run."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -51,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Around the whole application: refuses what may not be asked, and adds the headers to every answer."""
+    """Wraps the application: refuses unauthorized requests, and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, is_public: bool) -> None:
         self._app = app
@@ -83,7 +95,7 @@ class Guard:
         if not self._is_public and not is_loopback(_host_of(headers.get("host", ""))):
             return problem(421, "this dashboard answers to names of this machine only, such as 127.0.0.1")
         if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and path != "/":
-            return problem(403, "another site's page asked for this; open the dashboard itself")
+            return problem(403, "the request came from a page of another site; open the dashboard itself")
         is_shell = path in _OPEN_PATHS or path.startswith(_STATIC)
         is_read = scope["method"] in {"GET", "HEAD", "OPTIONS"}
         if (is_read and (is_shell or not self._is_public)) or self._has_token(headers):

@@ -1,18 +1,17 @@
-"""A run as it is now, read from its folder at most once a second however many look on."""
+"""The present state of a run, read from its folder at most once a second however many clients there are."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from headway.app.limit import LIMIT_FILE
 from headway.dashboard.answers import (
     Collector,
     CoursePoint,
@@ -20,30 +19,111 @@ from headway.dashboard.answers import (
     ErrorCount,
     FailedPage,
     LinkPoint,
+    LogLine,
     OutcomeCount,
-    Outlook,
     Run,
-    RunState,
     SiteDetail,
     SiteLine,
     SitePage,
-    SiteState,
+    SiteQuestion,
+    choose,
 )
-from headway.dashboard.asking import SiteQuestion, choose
-from headway.dashboard.happenings import LogTail
-from headway.store.onlooker import CollectorNow, SampleNow, SiteNow, open_onlooker
+from headway.engine.decisions import advice_of
+from headway.runtime.control import LIMIT_FILE
+from headway.store.run_folder import DECISIONS
+from headway.units import format_duration, format_rate
+from headway.view.link import LinkSecond
+from headway.view.run import RunMonitor, RunView, SiteState
 
-LINK_S = 600
-_FRESH_S = 4.0
-"""A crawl that runs writes every second; one that has been silent for longer is busy, gone or asleep."""
-_RATE_OVER_S = 4.0
-_READ_EVERY_S = 0.8
-_MOST_OF_A_CORE = 0.02
+_READ_BYTES = 8 * 1024 * 1024
+_KEPT = 200
+_INTERESTING = (b'"foresee-', b'"order-', b'"set-capacity"', b'"finish"')
+
+
+class LogTail:
+    """Entries of the decision log for people: orders, forecast delays, changes of the bound.
+
+    The log has a line for every page, so only new lines are read, and of an old log only the end.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """None: a crawl without a folder, whose collectors keep their logs."""
+        self._path = folder / DECISIONS if folder is not None else None
+        self._position = 0
+        self._lines: deque[LogLine] = deque(maxlen=_KEPT)
+
+    def newest(self, most: int) -> list[LogLine]:
+        """The newest first."""
+        self._read_on()
+        return list(self._lines)[::-1][:most]
+
+    def _read_on(self) -> None:
+        if self._path is None:
+            return
+        try:
+            size = self._path.stat().st_size
+            if size < self._position:  # truncated when the crawl was resumed
+                self._position = 0
+                self._lines.clear()
+            if size == self._position:
+                return
+            with self._path.open("rb") as file:
+                skipped = size - self._position > _READ_BYTES
+                file.seek(size - _READ_BYTES if skipped else self._position)
+                text = file.read()
+                end = file.tell()
+        except OSError:
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        self._position = end - (len(text) - len(whole))
+        lines = whole.splitlines()
+        for line in lines[1:] if skipped else lines:
+            if any(word in line[:80] for word in _INTERESTING) and (shown := _shown_line(line)) is not None:
+                self._lines.append(shown)
+
+
+def _shown_line(line: bytes) -> LogLine | None:
+    try:
+        facts: dict[str, Any] = msgspec.json.decode(line)
+        return LogLine(facts["at"], facts["decision"], _text(facts), facts.get("site", ""))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+
+
+def _text(facts: dict[str, Any]) -> str:
+    refusal = facts.get("reason", "")
+    match facts["decision"]:
+        case "foresee-late":
+            late_s = facts["until"] - facts["deadline_at"]
+            cure = advice_of(refusal, facts.get("needed_bytes_per_s"))
+            return f"will be about {format_duration(late_s)} late; {cure}"
+        case "foresee-on-time":
+            return "is on time again by the forecast"
+        case "set-capacity":
+            bound = facts.get("capacity_bytes_per_s")
+            return f"the bound is {format_rate(bound)}" if bound is not None else "there is no bound"
+        case "finish":
+            return "the crawl ended"
+        case "order-pause":
+            return "ordered: pause"
+        case "order-resume":
+            return "ordered: resume"
+        case "order-stop":
+            return f"ordered: stop; refused: {refusal}" if refusal else "ordered: stop this site"
+        case "order-add":
+            return "ordered: add this site"
+        case "order-deadline":
+            if refusal:
+                return f"ordered: another deadline; refused: {refusal}"
+            at = facts.get("deadline_at")
+            left_s = at - facts["at"] if at is not None else None
+            return f"ordered: {format_duration(left_s)} from then" if left_s else "ordered: no deadline"
+        case other:
+            return str(other)
+
+
 _MOST_PAGES_KEPT = 50
-_COUNT_EVERY_S = 8.0
-"""What is counted over all sites or pages is not counted every second."""
 _MOST_COURSE_POINTS = 300
-_SHORTEST_S = 0.5
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -52,53 +132,40 @@ class Picture(msgspec.Struct, frozen=True):
     sites: list[SiteLine]
 
 
-class _Sums(msgspec.Struct, frozen=True):
-    sites_done: int = 0
-    done: int = 0
-    failed: int = 0
-    waiting: int = 0
-    wire_bytes: int = 0
-    forecast_at: float | None = None
-    deadlines: Deadlines = Deadlines()
-
-
-class Watching:
-    """Use from one thread. `picture` reads anew when the last one is older than most of a second."""
+class WatchedRun:
+    """Use it from one thread. The run is read at most once within most of a second, for any number of
+    clients."""
 
     def __init__(self, run: Path | str, clock: Callable[[], float] = time.time) -> None:
-        self._onlooker = open_onlooker(run)
+        self._monitor = RunMonitor(run, clock=clock)
         self._folder = run if isinstance(run, Path) else None
-        self._clock = clock
-        self._began_at, self.job = self._onlooker.crawl()
+        self.job = self._monitor.job
+        self._view: RunView | None = None
         self._picture: Picture | None = None
-        self._read_at = -math.inf
-        self._earlier: deque[tuple[float, dict[int, int]]] = deque()
-        self._collectors: list[CollectorNow] = []
-        self._errors_at = self._waiting_at = self._sites_at = -math.inf
-        self._sites_every_s = _READ_EVERY_S
-        self._is_live = False
-        self._sites: list[SiteLine] = []
-        self._sums = _Sums()
-        self._mean_bytes_per_s = 0.0
         self._pages: dict[SiteQuestion, SitePage] = {}
-        self._waiting: dict[int, int] = {}
-        self._counted: list[ErrorCount] = []
         self.log = LogTail(self._folder)
 
     def close(self) -> None:
-        self._onlooker.close()
+        self._monitor.close()
 
     def picture(self) -> Picture:
-        now = self._clock()
-        if self._picture is None or not 0 <= now - self._read_at < _READ_EVERY_S:
-            self._read_at = now
-            self._picture = self._read(now)
+        view = self._monitor.view()
+        if self._picture is None or view is not self._view:
+            has_same_sites = self._view is not None and view.sites is self._view.sites
+            if self._picture is None or not has_same_sites:
+                self._pages.clear()
+                sites = [_line(site) for site in view.sites]
+            else:
+                sites = self._picture.sites
+            self._view = view
+            self._picture = Picture(self._run(view), [_point(second) for second in view.seconds], sites)
         return self._picture
 
     def page(self, question: SiteQuestion) -> SitePage:
-        """Some of the sites; the same question is answered once for all who ask it."""
+        """Some of the sites; the same query is answered once for all clients."""
         lines = self.picture().sites
-        asked = SiteQuestion(**{field: getattr(question, field) for field in SiteQuestion.__struct_fields__})
+        fields = SiteQuestion.__struct_fields__
+        asked = SiteQuestion(**{field: getattr(question, field) for field in fields})
         if asked not in self._pages:
             if len(self._pages) >= _MOST_PAGES_KEPT:
                 self._pages.clear()
@@ -109,15 +176,17 @@ class Watching:
         line = next((line for line in self.picture().sites if line.number == number), None)
         if line is None:
             return None
-        course = self._onlooker.course(number)
+        course = self._monitor.reader.course(number)
         step = max(1, math.ceil(len(course) / _MOST_COURSE_POINTS))
         points = [CoursePoint(*structs.astuple(row)) for row in course[::-step][::-1]]
-        return SiteDetail(line, points, [OutcomeCount(*row) for row in self._onlooker.site_outcomes(number)])
+        return SiteDetail(
+            line, points, [OutcomeCount(*row) for row in self._monitor.reader.site_outcomes(number)]
+        )
 
     def failures(self, most: int) -> list[FailedPage]:
         return [
             FailedPage(failure.url, failure.kind, failure.status, failure.detail, failure.at)
-            for failure in self._onlooker.last_failures(most)
+            for failure in self._monitor.reader.last_failures(most)
         ]
 
     def is_running(self) -> bool:
@@ -126,196 +195,73 @@ class Watching:
     def knows(self, site: str) -> bool:
         return any(line.site == site for line in self.picture().sites)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def _read(self, now: float) -> Picture:
-        samples = self._onlooker.last_samples(LINK_S + 1)
-        last = samples[-1] if samples else None
-        self._collectors = self._onlooker.collectors()
-        is_live = bool(self._collectors) and (last is None or abs(now - last.at) < _FRESH_S)
-        if is_live != self._is_live or not 0 <= now - self._sites_at < self._sites_every_s:
-            self._read_sites(now, last, is_live=is_live)
-        link = link_points(samples)
-        self._mean_bytes_per_s = mean_rate(samples)
-        return Picture(self._run(now, last, link), link, self._sites)
-
-    def _read_sites(self, now: float, last: SampleNow | None, *, is_live: bool) -> None:
-        """All sites anew. Many take a while, and are read the less often: looking on is to cost nobody."""
-        begun_s = time.thread_time()
-        rows = self._rows(now, last)
-        rates = self._site_rates(now, rows) if is_live else {}
-        self._sites = [_line(now, row, rates.get(row.number, 0.0), is_live=is_live) for row in rows]
-        self._sums = _sums(self._sites)
-        self._pages.clear()
-        self._sites_at, self._is_live = now, is_live
-        self._sites_every_s = max(_READ_EVERY_S, (time.thread_time() - begun_s) / _MOST_OF_A_CORE)
-
-    def _rows(self, now: float, last: SampleNow | None) -> list[SiteNow]:
-        """The sites; where nobody has written down what waits (several processes crawl), it is counted."""
-        rows = self._onlooker.sites()
-        if last is not None and last.waiting is not None:
-            return rows
-        if not 0 <= now - self._waiting_at < _COUNT_EVERY_S:
-            self._waiting_at = now
-            self._waiting = self._onlooker.waiting()
-        return [structs.replace(row, waiting=self._waiting.get(row.number, 0)) for row in rows]
-
-    def _state(self, last: SampleNow | None) -> RunState:
-        if self._is_live:
-            return "paused" if last is not None and last.is_paused else "running"
-        return "finished" if self._sites and self._sums.sites_done == len(self._sites) else "stopped"
-
-    def _site_rates(self, now: float, rows: Sequence[SiteNow]) -> dict[int, float]:
-        """Bytes per second over the last few seconds, of those sites that gave any."""
-        counts = {row.number: row.wire_bytes for row in rows}
-        self._earlier.append((now, counts))
-        while len(self._earlier) > 2 and now - self._earlier[1][0] >= _RATE_OVER_S:
-            self._earlier.popleft()
-        then, before = self._earlier[0]
-        if now <= then:
-            return {}
-        return {
-            number: (count - before.get(number, 0)) / (now - then)
-            for number, count in counts.items()
-            if count > before.get(number, 0)
-        }
-
-    def _run(self, now: float, last: SampleNow | None, link: Sequence[LinkPoint]) -> Run:
-        state, is_live, sums = self._state(last), self._is_live, self._sums
-        bound = None if last is None or not math.isfinite(last.capacity_bytes_per_s) else last
+    def _run(self, view: RunView) -> Run:
+        folder = self._folder
+        link = view.link
         return Run(
-            name=self._onlooker.name,
-            state=state,
-            now=now,
-            started_at=self._began_at,
-            last_seen_at=last.at if last is not None else None,
-            sites=len(self._sites),
-            sites_done=sums.sites_done,
-            done=sums.done,
-            failed=sums.failed,
-            waiting=last.waiting if last is not None and last.waiting is not None else sums.waiting,
-            in_flight=last.in_flight or 0 if last is not None and is_live else 0,
-            wire_bytes=sums.wire_bytes,
-            rate_bytes_per_s=link[-1].rate_bytes_per_s if link and is_live else 0.0,
-            mean_bytes_per_s=self._mean_bytes_per_s,
-            bound_bytes_per_s=bound.capacity_bytes_per_s if bound is not None else None,
-            bound_is_set_by_hand=self._folder is not None and (self._folder / LIMIT_FILE).exists(),
-            predicted_bytes_per_s=last.predicted_bytes_per_s if last is not None and is_live else None,
-            forecast_at=sums.forecast_at if is_live else None,
-            deadlines=sums.deadlines,
-            errors=self._errors(now),
-            collectors=[Collector(*structs.astuple(each)) for each in self._collectors] if is_live else [],
-            # Who does not count what is under way (run-scrapy) looks at no orders.
-            takes_orders=self._folder is not None
-            and not (is_live and last is not None and last.in_flight is None),
+            name=view.name,
+            state=view.state,
+            now=view.now,
+            started_at=view.started_at,
+            last_seen_at=view.last_seen_at,
+            elapsed_s=view.elapsed_s,
+            active_s=link.active_s,
+            sittings=link.sittings,
+            sites=view.site_count,
+            sites_done=view.sites_done,
+            done=view.done,
+            failed=view.failed,
+            waiting=view.waiting,
+            in_flight=view.in_flight,
+            wire_bytes=view.wire_bytes,
+            received_bytes=link.received_bytes,
+            rate_bytes_per_s=view.rate_bytes_per_s,
+            mean_bytes_per_s=link.mean_bytes_per_s,
+            max_bytes_per_s=link.max_bytes_per_s,
+            use_of_bound=link.use_of_bound,
+            most_over_bound=link.most_over_bound,
+            bound_bytes_per_s=view.bound_bytes_per_s,
+            bound_is_set_by_hand=folder is not None and (folder / LIMIT_FILE).exists(),
+            predicted_bytes_per_s=view.predicted_bytes_per_s,
+            forecast_at=view.forecast_at,
+            forecast_from_at=view.forecast_from_at,
+            forecast_middle_at=view.forecast_middle_at,
+            deadlines=Deadlines(**structs.asdict(view.deadlines)),
+            errors=[ErrorCount(*structs.astuple(each)) for each in view.errors],
+            collectors=[Collector(*structs.astuple(each)) for each in view.collectors],
+            takes_orders=folder is not None and (view.counts_in_flight or not view.is_live),
         )
 
-    def _errors(self, now: float) -> list[ErrorCount]:
-        if not 0 <= now - self._errors_at < _COUNT_EVERY_S:
-            self._errors_at = now
-            self._counted = [
-                ErrorCount(state, kind, count)  # type: ignore[arg-type]
-                for state, kind, count in self._onlooker.outcomes()
-            ]
-        return self._counted
 
-
-def link_points(samples: Sequence[SampleNow]) -> list[LinkPoint]:
-    """Rates between samples; where the counter went back, the crawl was taken up by a new process."""
-    points = []
-    for before, after in _steps(samples):
-        if after.at - before.at < _SHORTEST_S:
-            continue
-        bound = after.capacity_bytes_per_s
-        rate = (after.wire_bytes - before.wire_bytes) / (after.at - before.at)
-        points.append(
-            LinkPoint(after.at, rate, bound if math.isfinite(bound) else None, after.predicted_bytes_per_s)
-        )
-    return points
-
-
-def mean_rate(samples: Sequence[SampleNow]) -> float:
-    """By how long each step was, as in the report and in the summary."""
-    steps = list(_steps(samples))
-    carried = sum(after.wire_bytes - before.wire_bytes for before, after in steps)
-    return carried / sum(after.at - before.at for before, after in steps) if steps else 0.0
-
-
-def _steps(samples: Sequence[SampleNow]) -> Iterator[tuple[SampleNow, SampleNow]]:
-    for before, after in pairwise(samples):
-        if after.wire_bytes >= before.wire_bytes and after.at > before.at:
-            yield before, after
-
-
-def _sums(sites: Sequence[SiteLine]) -> _Sums:
-    outlooks = Counter(line.outlook for line in sites)
-    return _Sums(
-        sum(line.state in {"done", "stopped", "unreachable"} for line in sites),
-        sum(line.done for line in sites),
-        sum(line.failed for line in sites),
-        sum(line.waiting for line in sites),
-        sum(line.wire_bytes for line in sites),
-        max((line.forecast_to_at for line in sites if line.forecast_to_at is not None), default=None),
-        Deadlines(**{name.replace("-", "_"): count for name, count in outlooks.items() if name != "none"}),
+def _point(second: LinkSecond) -> LinkPoint:
+    bound = second.bound_bytes_per_s
+    return LinkPoint(
+        second.at,
+        second.rate_bytes_per_s,
+        bound if math.isfinite(bound) else None,
+        second.predicted_bytes_per_s,
+        second.length_s,
     )
 
 
-def _line(now: float, row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -> SiteLine:
-    state = _site_state(row, rate_bytes_per_s, is_live=is_live)
-    is_over = state in {"done", "stopped", "unreachable"}
-    waiting = 0 if is_over else row.waiting
-    ahead = is_live and not is_over
+def _line(site: SiteState) -> SiteLine:
     return SiteLine(
-        row.number,
-        row.site,
-        state,
-        _outlook(now, row, is_live=is_live, is_over=is_over),
-        _progress(row, waiting, is_over=is_over),
-        row.done,
-        row.failed,
-        waiting,
-        row.wire_bytes,
-        0.0 if is_over else rate_bytes_per_s,
-        row.share_bytes_per_s if ahead else None,
-        row.deadline_at,
-        row.forecast_from_at if ahead else None,
-        row.forecast_to_at if ahead else None,
-        row.started_at,
-        row.ended_at if is_over else None,
+        number=site.number,
+        site=site.site,
+        state=site.phase,
+        outlook=site.outlook,
+        progress=site.progress,
+        done=site.done,
+        failed=site.failed,
+        waiting=site.waiting,
+        wire_bytes=site.wire_bytes,
+        rate_bytes_per_s=site.rate_bytes_per_s,
+        share_bytes_per_s=site.share_bytes_per_s,
+        deadline_at=site.deadline_at,
+        forecast_from_at=site.forecast_from_at,
+        forecast_to_at=site.forecast_to_at,
+        forecast_at=site.forecast_at,
+        deadline_chance=site.deadline_chance,
+        started_at=site.started_at,
+        ended_at=site.ended_at,
     )
-
-
-def _site_state(row: SiteNow, rate_bytes_per_s: float, *, is_live: bool) -> SiteState:
-    if row.ended_at is not None:
-        if row.is_stopped:
-            return "stopped"
-        return "unreachable" if not row.done and row.failed else "done"
-    if not is_live:
-        return "open"
-    return "fetching" if rate_bytes_per_s > 0 else "waiting"
-
-
-def _outlook(now: float, row: SiteNow, *, is_live: bool, is_over: bool) -> Outlook:
-    deadline_at = row.deadline_at
-    if deadline_at is None:
-        return "none"
-    if is_over:
-        is_met = row.ended_at is not None and row.ended_at <= deadline_at and bool(row.done or not row.failed)
-        return "met" if is_met else "missed"
-    if now > deadline_at:
-        return "late" if is_live else "missed"
-    if not is_live or row.forecast_from_at is None or row.forecast_to_at is None:
-        return "on-time" if is_live else "none"
-    if row.forecast_from_at > deadline_at:
-        return "at-risk"
-    return "tight" if row.forecast_to_at > deadline_at else "on-time"
-
-
-def _progress(row: SiteNow, waiting: int, *, is_over: bool) -> float:
-    """By bytes where it is estimated what is left, else by pages."""
-    if is_over:
-        return 1.0
-    if row.left_bytes is not None and row.wire_bytes + row.left_bytes > 0:
-        return row.wire_bytes / (row.wire_bytes + row.left_bytes)
-    settled = row.done + row.failed
-    return settled / (settled + waiting) if settled + waiting else 0.0

@@ -1,1 +1,1 @@
-"""The papers' nouns: site, page, task, outcome, event, command. Frozen values, no behaviour to speak of."""
+"""The values of a crawl: site, page, task, outcome, event, command. They do no I/O and read no clock."""

@@ -1,1 +1,1 @@
-"""Pure decisions, one idea a file: time comes in as an argument, a decision comes out as a value."""
+"""Pure decisions: each takes the time and the facts as arguments and returns a value."""

@@ -1,9 +1,4 @@
-"""Which downloads may start so that the predicted rates stay under the bound (diligenti2004).
-
-CB is the sum of the predicted rates of all downloads under way. The queue is looked through from its
-head to a fixed depth, and whatever still fits is started. One that cannot fit is not passed over for
-ever: after some patience everything else waits until it can start, alone if need be.
-"""
+"""Admission control of downloads by their predicted rates (diligenti2004), and its baseline."""
 
 from __future__ import annotations
 
@@ -18,13 +13,20 @@ PATIENCE_S = Seconds(30.0)
 
 
 class Admission(Generic[Id]):
+    """Chooses the downloads that may start so that the predicted rates stay under the bound (diligenti2004).
+
+    CB is the sum of the predicted rates of all running downloads. The queue is searched from its head to a
+    fixed depth, and every download that still fits is started. A download that does not fit is not skipped
+    forever: after `patience_s` everything else waits until it can start, alone if necessary.
+    """
+
     def __init__(
         self, bound_bytes_per_s: BytesPerSecond, *, max_depth: int = 6, patience_s: Seconds = PATIENCE_S
     ) -> None:
         if max_depth < 1:
-            raise ValueError(f"the queue must be searched to a depth of 1 at least, not {max_depth}")
+            raise ValueError(f"max_depth must be at least 1, not {max_depth}")
         self.bound_bytes_per_s = bound_bytes_per_s
-        """May be changed at any time; what is under way goes on."""
+        """May be changed at any time; running downloads continue."""
         self.max_depth = max_depth
         self._patience_s = patience_s
         self._under_way: dict[Id, float] = {}
@@ -37,12 +39,12 @@ class Admission(Generic[Id]):
         return BytesPerSecond(self._committed)
 
     def admit(self, now: Instant, candidates: Sequence[tuple[Id, BytesPerSecond]]) -> list[int]:
-        """Which of the candidates (best first, with their predicted rates) to start now.
+        """The indexes of the candidates (best first, with their predicted rates) to start now.
 
-        Only the first `max_depth` are looked at. Those that the caller starts it confirms with `started`;
-        while something was chosen, a further call may find more.
+        Only the first `max_depth` are considered. The caller confirms each download that it starts with
+        `started`. As long as something was chosen, a further call may choose more.
         """
-        # The paper prints "until CB <= L"; meant is that the scan goes on while CB < L and d < maxd.
+        # The paper prints "until CB <= L", but means that the scan continues while CB < L and d < maxd.
         window = candidates[: self.max_depth]
         starving = self._starving(now, window)
         if starving is not None:
@@ -54,7 +56,7 @@ class Admission(Generic[Id]):
         committed = self._committed
         alone = not self._under_way
         for index, (_, rate) in enumerate(window):
-            # With nothing under way the head starts whatever its rate: it would never fit otherwise.
+            # If nothing is running, the head starts whatever its rate: it would never fit otherwise.
             if committed + rate <= self.bound_bytes_per_s or (alone and index == 0):
                 chosen.append(index)
                 committed += rate
@@ -63,7 +65,7 @@ class Admission(Generic[Id]):
 
     def started(self, download: Id, predicted_bytes_per_s: BytesPerSecond) -> None:
         if download in self._under_way:
-            raise ValueError(f"{download!r} is under way already")
+            raise ValueError(f"{download!r} has already started")
         self._under_way[download] = predicted_bytes_per_s
         self._committed += predicted_bytes_per_s
         self._passed_over_at.pop(download, None)
@@ -71,11 +73,11 @@ class Admission(Generic[Id]):
     def ended(self, download: Id) -> None:
         self._committed -= self._under_way.pop(download)
         if not self._under_way:
-            # Sums of floats drift; an empty link is the moment to be exact again.
+            # Sums of floats drift, so the sum is reset whenever nothing is running.
             self._committed = 0.0
 
     def _starving(self, now: Instant, window: Sequence[tuple[Id, BytesPerSecond]]) -> int | None:
-        """The one passed over longest, when that is longer than patience lasts."""
+        """The index of the download skipped for the longest time, if that is at least `patience_s`."""
         waited = [
             (self._passed_over_at[download], index)
             for index, (download, _) in enumerate(window)
@@ -95,3 +97,31 @@ class Admission(Generic[Id]):
             for index, (download, _) in enumerate(window)
             if index not in chosen
         }
+
+
+class NaiveController:
+    """The controller of Shkapenyuk and Suel, the baseline in figure 3 of diligenti2004.
+
+    It stops a fetcher when the measured bandwidth is above the bound and starts one when it is below. It
+    oscillates, because the measurement lags behind each change.
+    """
+
+    def __init__(self, bound_bytes_per_s: BytesPerSecond, *, most_fetchers: int) -> None:
+        if most_fetchers < 1:
+            raise ValueError(f"most_fetchers must be at least 1, not {most_fetchers}")
+        self.bound_bytes_per_s = bound_bytes_per_s
+        self._most = most_fetchers
+        self._fetchers = 1
+
+    @property
+    def fetchers(self) -> int:
+        """How many fetchers may run now."""
+        return self._fetchers
+
+    def measured(self, rate_bytes_per_s: BytesPerSecond) -> int:
+        """Record the bandwidth of the last period. Returns the number of fetchers for the next one."""
+        if rate_bytes_per_s > self.bound_bytes_per_s:
+            self._fetchers = max(0, self._fetchers - 1)
+        elif rate_bytes_per_s < self.bound_bytes_per_s:
+            self._fetchers = min(self._most, self._fetchers + 1)
+        return self._fetchers

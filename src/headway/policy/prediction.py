@@ -1,7 +1,7 @@
-"""How fast a server answers at this hour: B(IP, hour, workday) of diligenti2004.
+"""Predicted download rate of a server at a time of day: B(IP, hour, workday) of diligenti2004.
 
-Each server has 24 hours for working days and 24 for holidays. Every finished download moves the hours
-around its own by a Gaussian weight, so that the table follows both the clock and the server.
+Each server has 24 values for working days and 24 for holidays. Each finished download updates the hours
+around its own with a Gaussian weight, so that the table follows both time of day and server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator
 
-from headway.policy.calendar import Calendar
+from headway.policy.timetable import Calendar
 from headway.units import BytesPerSecond, Instant
 
 HOURS = 24
@@ -21,7 +21,7 @@ _ROW = struct.Struct(f"<{2 * HOURS}f")
 
 
 class Prediction:
-    """The table of rates by server address."""
+    """The predicted rates by server address."""
 
     def __init__(
         self,
@@ -37,14 +37,13 @@ class Prediction:
         self._k = k
         self._sigma_min = sigma_min
         self._prior = float(prior_bytes_per_s)
-        # The hours of holidays, then those of working days; 192 bytes for a server, of which there may be
-        # very many.
+        # The hours of holidays, then of working days: 192 bytes per server, because there may be very many.
         self._rates: dict[str, array[float]] = {}
-        # The mean of the known servers is asked for at every unknown one, so its sum is kept, not made.
+        # Every unknown server needs the mean of the known ones, so the sums are kept up to date.
         self._sum = [0.0] * (2 * HOURS)
         self._changed: set[str] = set()
         self._minute = -1
-        self._moment = (0, False)
+        self._minute_and_workday = (0, False)
         self._weighed_minute = -1
         self._weights: list[float] = []
 
@@ -55,9 +54,9 @@ class Prediction:
         return server in self._rates
 
     def predict(self, now: Instant, server: str) -> BytesPerSecond:
-        """What a download from this server would use of the link now."""
-        minute, workday = self._moment_of(now)
-        # The update centres hour h on minute 60 h, so an instant belongs to the nearest full hour.
+        """The rate that a download from this server would have now."""
+        minute, workday = self._minute_of_day(now)
+        # `learn` centres hour h on minute 60 h, so an instant belongs to the nearest full hour.
         hour = _first_hour(workday) + (minute + 30) // 60 % HOURS
         rates = self._rates.get(server)
         if rates is not None:
@@ -69,15 +68,15 @@ class Prediction:
     def learn(
         self, now: Instant, server: str, measured_bytes_per_s: BytesPerSecond, *, held_back: bool = False
     ) -> None:
-        """Take in M = bytes / (request issued -> body complete) of a download that has just ended.
+        """Update the table with M = bytes / (request sent -> body complete) of a download that just ended.
 
-        `held_back` says that our own pacing, not the server, set the pace: then the measure is a lower
-        bound, and only raises what was predicted. Without this, a paced site could never be found fast.
+        `held_back`: our own pacing limited the rate, not the server. The measurement is then a lower bound,
+        and only raises the prediction; otherwise a paced site could never be found to be fast.
         """
         if not (measured_bytes_per_s > 0 and math.isfinite(measured_bytes_per_s)):
             return
         measured = float(measured_bytes_per_s)
-        minute, workday = self._moment_of(now)
+        minute, workday = self._minute_of_day(now)
         rates = self._rates.get(server)
         if rates is None:
             known = len(self._rates)
@@ -86,7 +85,7 @@ class Prediction:
         if minute != self._weighed_minute:
             self._weighed_minute = minute
             self._weights = [self._weight(minute - 60 * hour) for hour in range(HOURS)]
-        # For so few values numpy takes longer than a loop does.
+        # For 24 values a loop is faster than NumPy.
         weights, sums, first = self._weights, self._sum, _first_hour(workday)
         moved: list[float] = rates[first : first + HOURS].tolist()
         for hour in range(HOURS):
@@ -100,27 +99,28 @@ class Prediction:
         self._changed.add(server)
 
     def _weight(self, minutes_apart: int) -> float:
-        """On the 24-hour circle: 23:50 informs hour 0, too."""
+        """The weight at a distance on the 24-hour circle: 23:50 updates hour 0 as well."""
         apart = abs(minutes_apart)
         apart = min(apart, MINUTES - apart)
         # The paper prints the exponent without its minus sign.
         return self._k * math.exp(-((apart / self._sigma_min) ** 2))
 
-    def _moment_of(self, now: Instant) -> tuple[int, bool]:
-        """The calendar's word, which holds for a minute."""
+    def _minute_of_day(self, now: Instant) -> tuple[int, bool]:
+        """Minute of the day and whether it is a working day, computed once a minute."""
         minute = int(now // 60)
         if minute != self._minute:
-            self._minute, self._moment = minute, self._calendar.moment(now)
-        return self._moment
+            self._minute, self._minute_and_workday = minute, self._calendar.minute_and_workday(now)
+        return self._minute_and_workday
 
     def changed_rows(self) -> Iterator[tuple[str, bytes]]:
-        """The servers learnt about since the last call, each with its 48 values (192 bytes) to be kept."""
+        """Each server whose values changed since the last call, with its 48 values packed in 192 bytes."""
         changed, self._changed = self._changed, set()
         for server in sorted(changed):
             yield server, _ROW.pack(*self._rates[server])
 
     def restore(self, rows: Iterable[tuple[str, bytes]]) -> None:
-        """Take up what `changed_rows` gave; a row of another length or with impossible values is left out."""
+        """Load what `changed_rows` returned. Rows of the wrong length or with impossible values are
+        ignored."""
         for server, packed in rows:
             if len(packed) != _ROW.size:
                 continue
@@ -137,6 +137,36 @@ class Prediction:
         self._rates[server] = rates
         for hour, rate in enumerate(rates):
             self._sum[hour] += rate
+
+
+_FOLD_EVERY_S = 60.0
+
+
+class ServerTally:
+    """Learns the rates of servers in a crawl that does not need them: the answers of a minute are added up,
+    and taken in as one, so that an answer costs next to nothing."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        self._prediction = prediction
+        self._sums: dict[str, tuple[int, float]] = {}
+        self.due_at = Instant(-math.inf)
+        """When `fold` is to be called next."""
+
+    def count(self, server: str, wire_bytes: int, duration_s: float) -> None:
+        known_bytes, known_s = self._sums.get(server, (0, 0.0))
+        self._sums[server] = known_bytes + wire_bytes, known_s + duration_s
+
+    def restore(self, rows: Iterable[tuple[str, bytes]]) -> None:
+        self._prediction.restore(rows)
+
+    def fold(self, now: Instant) -> tuple[tuple[str, bytes], ...]:
+        """Take in what was counted; returns the servers whose values have changed, as rows for the store."""
+        self.due_at = Instant(now + _FOLD_EVERY_S)
+        for server, (wire_bytes, duration_s) in self._sums.items():
+            if duration_s > 0:
+                self._prediction.learn(now, server, BytesPerSecond(wire_bytes / duration_s))
+        self._sums.clear()
+        return tuple(self._prediction.changed_rows())
 
 
 def _first_hour(workday: bool) -> int:

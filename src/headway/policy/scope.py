@@ -1,7 +1,8 @@
-"""Which pages belong to the crawl. What does not is counted with its reason and never requested.
+"""Which pages belong to the crawl. Other pages are counted with the reason and never requested.
 
-Path rules speak robots.txt: a pattern begins at the path, `*` stands for anything, a final `$` for the end;
-the longest pattern that fits wins, and allow wins a tie. Order does not matter.
+Path rules have the syntax of robots.txt: a pattern matches from the start of the path, `*` matches anything,
+and a final `$` matches the end. The longest matching pattern wins, and allow wins a tie. Order does not
+matter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,84 @@ import msgspec
 from msgspec import structs
 
 from headway.model.page import Page
-from headway.policy.extensions import TYPE_OF_EXTENSION
+
+# File extensions that reliably give the type of a URL, so that an unwanted type need not be requested.
+# Extensions of server programs (`.php`, `.cgi`, `.asp`) and ambiguous ones (`.ts`, `.md`, source code) are
+# not
+# listed: for them the Content-Type of the answer decides.
+_EXTENSIONS = {
+    "application/pdf": "pdf",
+    "application/postscript": "ps eps",
+    "text/plain": "txt",
+    "text/css": "css",
+    "text/csv": "csv tsv",
+    "text/calendar": "ics",
+    "text/vcard": "vcf",
+    "text/javascript": "js mjs",
+    "application/json": "json map jsonld geojson webmanifest",
+    "application/xml": "xml xsd xsl xslt",
+    "application/rss+xml": "rss",
+    "application/atom+xml": "atom",
+    "application/wasm": "wasm",
+    "application/rtf": "rtf",
+    "application/epub+zip": "epub mobi azw azw3 djvu",
+    "application/msword": "doc docx docm dotx",
+    "application/vnd.ms-excel": "xls xlt xlsx xlsm xlsb",
+    "application/vnd.ms-powerpoint": "ppt pps pptx ppsx",
+    "application/vnd.oasis.opendocument": "odt ods odp odg odf",
+    "application/x-dvi": "dvi",
+    "application/zip": "zip jar war ear apk xpi crx whl egg nupkg cbz",
+    "application/gzip": "gz tgz bz2 tbz tbz2 xz txz lz lzma zst 7z rar tar cpio cab lzh arj warc",
+    "application/octet-stream": "bin exe dll dylib msi dmg pkg iso img deb rpm snap flatpak appimage pyc "
+    "sqlite mdb torrent swf psd xcf blend dwg dxf stl pcap sig asc",
+    "application/sql": "sql",
+    "font/woff": "woff woff2 ttf otf eot",
+    "image/jpeg": "jpg jpeg jpe jfif",
+    "image/png": "png apng",
+    "image/gif": "gif",
+    "image/svg+xml": "svg svgz",
+    "image/webp": "webp",
+    "image/avif": "avif heic heif jxl",
+    "image/tiff": "tif tiff",
+    "image/bmp": "bmp dib",
+    "image/x-icon": "ico cur",
+    "image/x-portable-anymap": "pnm pbm pgm ppm xbm xpm tga pcx ras",
+    "audio/mpeg": "mp3 mp2 m3u m3u8 pls",
+    "audio/ogg": "ogg oga opus spx",
+    "audio/wav": "wav aif aiff snd",
+    "audio/flac": "flac",
+    "audio/mp4": "m4a m4b aac wma ram mid midi",
+    "video/mp4": "mp4 m4v mov qt 3gp 3g2",
+    "video/mpeg": "mpg mpeg mpe vob",
+    "video/webm": "webm mkv ogv",
+    "video/x-msvideo": "avi wmv asf flv f4v rmvb",
+}
+
+TYPE_OF_EXTENSION = {
+    extension: media_type
+    for media_type, extensions in _EXTENSIONS.items()
+    for extension in extensions.split()
+}
+"""File extension (lower case, without the dot) to media type."""
+
+
+_TOKEN = re.compile(r"[^\s/;,()]+")
+_COMPATIBLE = re.compile(r"\(\s*compatible\s*;\s*([^\s/;,()]+)", re.IGNORECASE)
+
+
+@functools.lru_cache(maxsize=64)
+def product_token(user_agent: str) -> str:
+    """The product token (RFC 9309 2.2.1) of a User-Agent header, in lower case.
+
+    It is `mybot` for `mybot/1.0 (+https://example.org/bot)` and for `Mozilla/5.0 (compatible; MyBot/1.0)`,
+    whose first name only claims compatibility.
+    """
+    match = _COMPATIBLE.search(user_agent)
+    if match:
+        return match[1].lower()
+    match = _TOKEN.search(user_agent)
+    return match[0].lower() if match else ""
+
 
 DEFAULT_TYPES = (
     "text/html",
@@ -38,20 +116,25 @@ class Exclusion(enum.StrEnum):
 
 class Scope(msgspec.Struct, frozen=True):
     hosts: frozenset[str] = frozenset()
-    """Exact names, in lower case. With a port (`a.org:8080`) only that port, without one every port."""
+    """Exact names in lower case. With a port (`a.org:8080`) only that port, without one every port."""
     suffixes: tuple[str, ...] = ()
-    """Domains with all that lies under them: `.br`, `example.org`. No hosts and no suffixes: any host."""
+    """Domains with all their subdomains: `.br`, `example.org`. No hosts and no suffixes: any host."""
     allow: tuple[str, ...] = ()
-    """Path patterns. With allow patterns and no deny patterns, nothing else is in scope."""
+    """Path patterns. With allow patterns and no deny patterns, only matching paths are in scope."""
     deny: tuple[str, ...] = ()
     max_depth: int | None = None
     max_url_length: int = 2000
     queries: bool = True
     accept: tuple[str, ...] = DEFAULT_TYPES
     """Media types to keep, `*` for all."""
+    max_sites: int | None = None
+    """How many sites may join those of the job, because pages link to them."""
+    max_sites_per_domain: int | None = None
+    max_sites_per_page: int | None = None
 
     def judge_list(self, page: Page) -> Exclusion | None:
-        """Of a sitemap or feed, which is read and not kept: where it is counts, not what it is called."""
+        """`judge` for a sitemap or feed, which is read and not stored: its path and extension do not
+        matter."""
         if not _takes_in(self.hosts, self.suffixes, page.site):
             return Exclusion.OTHER_HOST
         if self.max_depth is not None and page.depth > self.max_depth:
@@ -59,7 +142,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Exclusion.URL_TOO_LONG if len(page.url) > self.max_url_length else None
 
     def judge(self, page: Page) -> Exclusion | None:
-        """Why the page is out of scope, or None when it is in."""
+        """Why the page is out of scope, or None if it is in scope."""
         url = page.url
         if (exclusion := self.judge_list(page)) is not None:
             return exclusion
@@ -81,18 +164,18 @@ class Scope(msgspec.Struct, frozen=True):
     def _wants(self, media_type: str, path: str) -> bool:
         if media_type in self.accept or ANY_TYPE in self.accept:
             return True
-        # A wiki's `File:Map.png` is a page about a picture, so there the extension is not sure.
+        # `File:Map.png` in a wiki is a page about a picture, so its extension is not reliable.
         return ":" in path.rpartition("/")[2]
 
     def widened(self, site: str) -> Scope:
-        """The same, with one more site in it."""
-        if not self.hosts and not self.suffixes:
+        """A copy with one more site in scope."""
+        if _takes_in(self.hosts, self.suffixes, site):
             return self
         return structs.replace(self, hosts=self.hosts | {site.partition("://")[2]})
 
     @property
     def accept_types(self) -> frozenset[str] | None:
-        """For the fetcher, which reads no body of another type. None: all."""
+        """The media types whose body the fetcher reads. None: all."""
         return None if ANY_TYPE in self.accept else frozenset(self.accept)
 
 
@@ -103,7 +186,7 @@ def host_of(site: str) -> str:
     return host if colon and port.isdecimal() else host_and_port
 
 
-# A crawl meets the same sites again and again; the cache makes the check independent of the rules' number.
+# The same sites are checked again and again; the cache makes the cost independent of the number of rules.
 @functools.lru_cache(maxsize=65536)
 def _takes_in(hosts: frozenset[str], suffixes: tuple[str, ...], site: str) -> bool:
     if not hosts and not suffixes:
@@ -131,7 +214,7 @@ def _longest_match(patterns: tuple[str, ...], path: str) -> int:
 
 
 def fits(pattern: str, path: str) -> bool:
-    """Whether a path (with its query) matches a pattern, in linear time whatever the number of stars."""
+    """Whether a path (with its query) matches a pattern, in linear time for any number of stars."""
     first, *rest = _parts(pattern)
     ends_here = pattern.endswith("$")
     if not path.startswith(first):
@@ -153,3 +236,110 @@ def fits(pattern: str, path: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _parts(pattern: str) -> tuple[str, ...]:
     return tuple(re.split(r"\*+", pattern.removesuffix("$")))
+
+
+# Sites as a budget: where the scope has domains with all their subdomains, one page can name thousands of
+# sites, each of which costs memory (3 KB), a robots.txt and a place among the waiting ones.
+
+SITE_LIMIT = "site limit: "
+OF_PAGE = f"{SITE_LIMIT}new sites of one page"
+OF_DOMAIN = f"{SITE_LIMIT}sites of one domain"
+IN_ALL = f"{SITE_LIMIT}sites in all"
+_DOMAINS_REPORTED = 100
+
+# The second label of a registered domain with three, where the first has two letters: `example.co.uk`.
+_REGISTRY_LABELS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        ac asn art biz co com coop csiro ed edu ernet firm ge gen go gob gouv gov govt gr gv id idv in ind
+        info int jus k12 law lg ltd ltda maori me mil mobi mod muni name ne net nhs nic nom or org parliament
+        plc pol police press pro psc re res sch school sci tm tv web
+        """,
+    )
+)
+
+
+def registered_domain(host: str) -> str:
+    """The part of a host name that one owner has registered, by the usual forms of names: without a list of
+    all registries, two labels, or three under a registry such as `co.uk`. An address is its own domain."""
+    labels = host.split(".")
+    if len(labels) <= 2 or is_address(host):
+        return host
+    has_three = len(labels[-1]) == 2 and labels[-2] in _REGISTRY_LABELS
+    return ".".join(labels[-3 if has_three else -2 :])
+
+
+def belong_together(site: str, other: str) -> bool:
+    """Whether two sites have one owner by their names: one registered domain, or the first has none, as an
+    address or a name inside a network."""
+    host = host_of(site)
+    domain = registered_domain(host)
+    return "." not in domain or is_address(domain) or domain == registered_domain(host_of(other))
+
+
+def is_address(host: str) -> bool:
+    return host.startswith("[") or host.rpartition(".")[2].isdecimal()
+
+
+class SiteBudget:
+    """Says which new sites join the crawl. Sites of the job are free; of other sites it counts each once.
+
+    Where several collectors work on a crawl, each has its share of the limits for a domain and in all.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._per_page = scope.max_sites_per_page
+        self._per_domain = scope.max_sites_per_domain
+        self._in_all = scope.max_sites
+        self._collectors = 1
+        self._known: set[str] = set()
+        self._found = 0
+        self._of_domain: dict[str, int] = {}
+        self._reported: set[tuple[str, str]] = set()
+
+    def share_with(self, collectors: int) -> None:
+        self._collectors = max(1, collectors)
+
+    def add_free(self, site: str) -> None:
+        """A site of the job, or one that another collector has found."""
+        self._known.add(site)
+
+    def add(self, site: str) -> None:
+        """A site that an earlier run found."""
+        if site not in self._known:
+            self._known.add(site)
+            self._found += 1
+            domain = registered_domain(host_of(site))
+            self._of_domain[domain] = self._of_domain.get(domain, 0) + 1
+
+    def exceeded(self, site: str, new_of_page: set[str]) -> str | None:
+        """The limit that keeps a site out, or None: then it belongs to the crawl. `new_of_page`: the sites
+        that the page with the link has added so far."""
+        if site in self._known:
+            return None
+        if self._per_page is not None and len(new_of_page) >= self._per_page:
+            return OF_PAGE
+        if self._in_all is not None and self._found >= self._part(self._in_all):
+            return IN_ALL
+        count = self._of_domain.get(registered_domain(host_of(site)), 0)
+        if self._per_domain is not None and count >= self._part(self._per_domain):
+            return OF_DOMAIN
+        self.add(site)
+        new_of_page.add(site)
+        return None
+
+    def subject_of(self, limit: str, site: str) -> str | None:
+        """What to report of a limit when it keeps out a site: None if that was reported before."""
+        subject, most = "", self._in_all
+        if limit == OF_PAGE:
+            most = self._per_page
+        elif limit == OF_DOMAIN:
+            subject, most = f"{registered_domain(host_of(site))}, ", self._per_domain
+        if (limit, subject) in self._reported or len(self._reported) >= _DOMAINS_REPORTED:
+            return None
+        self._reported.add((limit, subject))
+        return f"{subject}at most {most}"
+
+    def _part(self, limit: int) -> int:
+        return max(1, limit // self._collectors)

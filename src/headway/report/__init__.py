@@ -1,1 +1,1 @@
-"""From rows to tables and figures; pure."""
+"""Tables, figures and pages about runs, plans and simulations."""

@@ -1,4 +1,4 @@
-"""The figures of a run that are about its link and its sites."""
+"""The charts of a run: its link, its sites, and how early the good pages came (castillo2004)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from headway.report.run_canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet
-from headway.report.run_facts import Course, OutcomeCount, RunFacts, SiteFacts, Turn, TypeCount
+from headway.report.canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet
 from headway.units import format_duration
+from headway.view.run import SiteState
+from headway.view.run_facts import Floats, OutcomeCount, Ranks, RunFacts, SiteHistory, Turn, TypeCount
 
 MOST_BARS = 40
 MOST_COURSES = 6
 _MOST_TYPES = 8
 _MOST_KINDS = 12
+_GAP_S = 1.5
+"""Less than a second at the end of a session is not drawn."""
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -44,19 +47,31 @@ def draw_link(figure: Any, facts: RunFacts) -> None:
     finite = link.bound_bytes_per_s[np.isfinite(link.bound_bytes_per_s)]
     most = max(float(link.highest_bytes_per_s.max(initial=0.0)), float(finite.max(initial=0.0)), 1.0)
     factor, prefix = data_unit(most)
-    at = link.at_s / unit_s
-    axes.fill_between(at, link.rate_bytes_per_s / factor, color=PALE, linewidth=0)
-    axes.plot(at, link.rate_bytes_per_s / factor, color=BLUE, label="measured")
+    at, measured, highest, predicted = (
+        values / scale
+        for values, scale in zip(
+            as_steps(
+                link.from_s,
+                link.at_s,
+                link.rate_bytes_per_s,
+                link.highest_bytes_per_s,
+                link.predicted_bytes_per_s,
+            ),
+            (unit_s, factor, factor, factor),
+            strict=True,
+        )
+    )
+    axes.fill_between(at, measured, color=PALE, linewidth=0)
+    axes.plot(at, measured, color=BLUE, label="measured")
     if link.step_s > 1:
         label = f"highest second of {link.step_s:.0f}"
-        axes.plot(at, link.highest_bytes_per_s / factor, color=BLUE, linewidth=0.7, alpha=0.7, label=label)
+        axes.plot(at, highest, color=BLUE, linewidth=0.7, alpha=0.7, label=label)
     if finite.size:
-        bound = np.where(np.isfinite(link.bound_bytes_per_s), link.bound_bytes_per_s, np.nan)
-        axes.step(at, bound / factor, where="pre", color=INK, linewidth=1.4, label="bound")
-    if not np.isnan(link.predicted_bytes_per_s).all():
-        axes.plot(
-            at, link.predicted_bytes_per_s / factor, color=AMBER, linestyle=(0, (1, 1.6)), label="predicted"
-        )
+        since_s, bounds = np.array([*link.bounds, (facts.seconds, link.bounds[-1][1])]).T
+        bounds = np.where(np.isfinite(bounds), bounds, np.nan)
+        axes.step(since_s / unit_s, bounds / factor, where="post", color=INK, linewidth=1.4, label="bound")
+    if not np.isnan(predicted).all():
+        axes.plot(at, predicted, color=AMBER, linestyle=(0, (1, 1.6)), label="predicted")
     for mark in facts.marks[1:12]:
         axes.axvline(mark.at_s / unit_s, color=MUTED, linewidth=0.8, linestyle=":")
         axes.text(mark.at_s / unit_s, 0.98, f" {mark.text}", rotation=90, va="top", ha="right", fontsize=7.5,
@@ -69,8 +84,19 @@ def draw_link(figure: Any, facts: RunFacts) -> None:
     quiet(axes)
 
 
-def gantt_order(sites: Sequence[SiteFacts]) -> list[SiteFacts]:
-    """Missed deadlines first, then by deadline, then those without, by how much they gave."""
+def as_steps(from_s: Floats, at_s: Floats, *columns: Floats) -> list[Floats]:
+    """Instants and values of lines that are constant from `from_s` to `at_s`, with a NaN before a step that
+    does not follow another."""
+    begins = np.flatnonzero(from_s > np.concatenate([[-np.inf], at_s[:-1]]) + _GAP_S)
+    at = np.column_stack([from_s, at_s]).ravel()
+    return [
+        np.insert(at, 2 * begins, from_s[begins]),
+        *(np.insert(np.repeat(column, 2), 2 * begins, np.nan) for column in columns),
+    ]
+
+
+def gantt_order(sites: Sequence[SiteState]) -> list[SiteState]:
+    """Missed deadlines first, then by deadline, then sites without a deadline, by size."""
     started = [site for site in sites if site.start_s is not None]
     return sorted(
         started,
@@ -110,7 +136,7 @@ def draw_sites(figure: Any, facts: RunFacts) -> None:
 
 
 def draw_courses(figure: Any, facts: RunFacts) -> None:
-    """What the allocation gave some sites, and what they got."""
+    """What the allocation gave some sites, and what they received."""
     chosen = planned(facts.courses)[:MOST_COURSES]
     columns = 2 if len(chosen) > 1 else 1
     all_axes = figure.subplots(math.ceil(len(chosen) / columns), columns, squeeze=False, sharex=True)
@@ -120,7 +146,7 @@ def draw_courses(figure: Any, facts: RunFacts) -> None:
         if place >= len(chosen):
             continue
         course = chosen[place]
-        got = achieved(course)
+        got = course.rate_bytes_per_s
         most = max(float(np.nanmax(course.share_bytes_per_s)), float(got.max(initial=0.0)), 1.0)
         factor, prefix = data_unit(most)
         at = course.at_s / unit_s
@@ -139,20 +165,13 @@ def draw_courses(figure: Any, facts: RunFacts) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=2)
 
 
-def planned(courses: Sequence[Course]) -> list[Course]:
+def planned(courses: Sequence[SiteHistory]) -> list[SiteHistory]:
     return [course for course in courses if not np.isnan(course.share_bytes_per_s).all()]
 
 
-def achieved(course: Course) -> Any:
-    """Bytes per second up to each point."""
-    lengths = np.diff(course.at_s, prepend=course.at_s[0] - 1.0)
-    carried = np.diff(course.wire_bytes, prepend=course.wire_bytes[0])
-    return np.maximum(0.0, carried / np.maximum(lengths, 1e-6))
-
-
-def foreseen(courses: Sequence[Course]) -> list[tuple[Course, Any, Any, Any]]:
-    """Of sites that have ended: how far each was, and how much too early and too late the ends of the range
-    that was foreseen then lay, as parts of all the time that the site took."""
+def forecast_errors(courses: Sequence[SiteHistory]) -> list[tuple[SiteHistory, Any, Any, Any]]:
+    """For sites that have ended: the time passed, and by how much the ends of the forecast range were too
+    early and too late, all as fractions of the time that the site took."""
     found = []
     for course in courses:
         if course.end_s is None:
@@ -169,11 +188,11 @@ def foreseen(courses: Sequence[Course]) -> list[tuple[Course, Any, Any, Any]]:
 
 
 def draw_forecast(figure: Any, facts: RunFacts) -> None:
-    """How the forecast closed in on the end, over all sites that have one."""
+    """How the forecasts narrowed down to the ends, over all sites that have one."""
     axes = figure.subplots()
     steps = np.linspace(0.0, 1.0, 21)
     lows, highs = [], []
-    for _, passed, low, high in foreseen(facts.courses):
+    for _, passed, low, high in forecast_errors(facts.courses):
         place = np.clip(np.searchsorted(passed, steps, side="right") - 1, 0, None)
         lows.append(np.where(steps >= passed[0], low[place], np.nan))
         highs.append(np.where(steps >= passed[0], high[place], np.nan))
@@ -195,7 +214,7 @@ def draw_forecast(figure: Any, facts: RunFacts) -> None:
 
 
 def _middle(values: Any) -> Any:
-    """The median over sites; a step that no site has a forecast for stays empty."""
+    """The median over sites; a step without any forecast stays empty."""
     empty = np.isnan(values).all(axis=0)
     return np.where(empty, np.nan, np.nanmedian(np.where(empty, 0.0, values), axis=0))
 
@@ -219,7 +238,7 @@ def draw_turns(figure: Any, facts: RunFacts) -> None:
 
 
 def largest_types(types: Sequence[TypeCount]) -> list[TypeCount]:
-    """The most frequent ones; all others as one."""
+    """The most frequent types; all others are summed up as one."""
     head, rest = list(types[:_MOST_TYPES]), types[_MOST_TYPES:]
     if rest:
         sums = [
@@ -258,3 +277,90 @@ def draw_errors(figure: Any, facts: RunFacts) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("attempts")
     quiet(axes, grid="x")
+
+
+_PARTS = 24
+_MOST_POINTS = 400
+_MOST_DEPTH = 20
+
+
+def shares(ranks: Ranks) -> tuple[Floats, Floats, Floats]:
+    """Instants, and the fractions of all pages and of all PageRank fetched until then."""
+    order = np.argsort(ranks.settled_s, kind="stable")
+    pages = np.arange(1, len(order) + 1) / len(order)
+    rank = np.cumsum(ranks.rank[order]) / ranks.rank.sum()
+    chosen = np.unique(np.linspace(0, len(order) - 1, min(len(order), _MOST_POINTS)).astype(int))
+    return ranks.settled_s[order][chosen], pages[chosen], rank[chosen]
+
+
+def mean_by_time(ranks: Ranks, seconds: float) -> tuple[Floats, Floats]:
+    """The mean PageRank of the pages of each period, in units of the mean over all pages."""
+    part = np.clip((ranks.settled_s / max(seconds, 1e-9) * _PARTS).astype(int), 0, _PARTS - 1)
+    pages = np.bincount(part, minlength=_PARTS)
+    sums = np.bincount(part, weights=ranks.rank, minlength=_PARTS)
+    has_any = pages > 0
+    middle = (np.arange(_PARTS) + 0.5) * seconds / _PARTS
+    return middle[has_any], sums[has_any] / pages[has_any] * len(ranks.rank)
+
+
+def mean_by_depth(ranks: Ranks) -> tuple[Floats, Floats]:
+    depth = np.minimum(ranks.depth, _MOST_DEPTH)
+    pages = np.bincount(depth)
+    sums = np.bincount(depth, weights=ranks.rank)
+    has_any = pages > 0
+    return np.flatnonzero(has_any).astype(float), sums[has_any] / pages[has_any] * len(ranks.rank)
+
+
+def draw_shares(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    assert facts.ranks is not None
+    unit_s, unit = time_unit(facts.seconds)
+    at, pages, rank = shares(facts.ranks)
+    axes.plot(at / unit_s, 100 * rank, color=BLUE, label="PageRank")
+    axes.plot(at / unit_s, 100 * pages, color=INK, linestyle="--", linewidth=1.4, label="pages")
+    half = int(np.searchsorted(pages, 0.5))
+    if half < len(pages):
+        axes.plot(
+            [at[half] / unit_s] * 2, [50, 100 * rank[half]], color=MUTED, linewidth=0.9, marker="o", ms=4
+        )
+        axes.annotate(
+            f"with half of the pages,\n{rank[half]:.0%} of the PageRank",
+            (at[half] / unit_s, 100 * rank[half]),
+            xytext=(-6, 7),
+            ha="right",
+            textcoords="offset points",
+            fontsize=8.5,
+            color=MUTED,
+        )
+    axes.set_ylim(0, 102)
+    axes.set_xlim(left=0)
+    axes.set_ylabel("% of what the run fetched")
+    axes.set_xlabel(f"{unit} since the start")
+    axes.legend(loc="lower right")
+    quiet(axes)
+
+
+def draw_rank_by_time(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    assert facts.ranks is not None
+    unit_s, unit = time_unit(facts.seconds)
+    at, mean = mean_by_time(facts.ranks, facts.seconds)
+    axes.bar(at / unit_s, mean, 0.86 * facts.seconds / _PARTS / unit_s, color=BLUE)
+    axes.axhline(1.0, color=INK, linewidth=1)
+    axes.set_ylabel("mean PageRank (all pages: 1)")
+    axes.set_xlabel(f"{unit} since the start")
+    quiet(axes)
+
+
+def draw_rank_by_depth(figure: Any, facts: RunFacts) -> None:
+    axes = figure.subplots()
+    assert facts.ranks is not None
+    depth, mean = mean_by_depth(facts.ranks)
+    axes.bar(depth, mean, 0.8, color=TEAL)
+    axes.axhline(1.0, color=INK, linewidth=1)
+    axes.set_ylabel("mean PageRank (all pages: 1)")
+    axes.set_xlabel(
+        "links from a seed" + (f" ({_MOST_DEPTH}: or more)" if depth.max() >= _MOST_DEPTH else "")
+    )
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    quiet(axes)

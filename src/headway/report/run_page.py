@@ -1,20 +1,25 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no picture from anywhere.
-
-Everything from the crawled web goes through `esc`; the policy in the head forbids scripts altogether.
-"""
+"""The report as one HTML file that needs no other file, and its figures as files beside it."""
 
 from __future__ import annotations
 
 import datetime as dt
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import resources
+from pathlib import Path
 
+from headway.errors import StoreError
+from headway.report.canvas import write_figure
 from headway.report.run_charts import largest_types
-from headway.report.run_facts import RunFacts, SiteFacts
-from headway.report.run_figures import FIGURES, Figure
+from headway.report.run_figures import FIGURES, TABLES, Figure, as_csv
 from headway.units import format_duration, format_rate, format_size
 from headway.version import __version__
+from headway.view.run import RunView, SiteState
+from headway.view.run_facts import RunFacts
+
+# No script, font or picture is loaded. All text from the crawled web passes through `esc`, and the policy in
+# the head forbids scripts altogether.
 
 _MOST_SITES = 200
 _MOST_MISSED = 200
@@ -31,7 +36,7 @@ def esc(text: object) -> str:
 
 
 def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
-    """`drawings` are the figures by name, as SVG that is part of a page."""
+    """`drawings` are the figures by name, as SVG."""
     style = resources.files(__package__).joinpath("run_style.css").read_text(encoding="utf-8")
     parts = [_head(facts), _tiles(facts), _missed(facts)]
     parts += [_figure(figure, facts, drawings[figure.name]) for figure in FIGURES if figure.name in drawings]
@@ -43,65 +48,66 @@ def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{esc(facts.name)}: report of a crawl</title>
+<title>{esc(facts.view.name)}: report of a crawl</title>
 <style>{style}</style>
 </head>
 <body>
 {"".join(parts)}
-<footer>Made by headway {esc(__version__)} from the run folder {esc(facts.name)}.</footer>
+<footer>Made by headway {esc(__version__)} from the run folder {esc(facts.view.name)}.</footer>
 </body>
 </html>
 """
 
 
 def _head(facts: RunFacts) -> str:
-    begun = dt.datetime.fromtimestamp(facts.started_at, dt.UTC)
+    begun = dt.datetime.fromtimestamp(facts.view.started_at, dt.UTC)
     return (
-        f"<header><h1>{esc(facts.name)} "
-        f"<span class='pill {esc(facts.state)}'>{esc(_STATES[facts.state])}</span></h1>"
+        f"<header><h1>{esc(facts.view.name)} "
+        f"<span class='pill {esc(facts.view.state)}'>{esc(_STATES[facts.view.state])}</span></h1>"
         f"<p class='muted'>begun {begun:%Y-%m-%d %H:%M:%S} UTC, {format_duration(facts.seconds)}"
-        f"</p><p class='lead'>{esc(verdict(facts))}</p></header>"
+        f"{_sittings(facts.view)}</p><p class='lead'>{esc(verdict(facts))}</p></header>"
     )
 
 
 def verdict(facts: RunFacts) -> str:
-    """The whole run in two or three sentences."""
-    if not facts.done and not facts.failed:
+    """A summary of the run in two or three sentences."""
+    if not facts.view.done and not facts.view.failed:
         return "Nothing has been fetched yet."
-    with_deadline = [site for site in facts.sites if site.deadline_s is not None]
-    missed = len(facts.missed)
-    met = sum(1 for site in with_deadline if site.end_s is not None) - sum(
-        1 for each in facts.missed if each.late_s is not None
-    )
-    told = f"{facts.done:,} pages of {len(facts.sites):,} sites, {format_size(facts.wire_bytes)}."
-    if not with_deadline:
-        told += " No site had a deadline."
-    elif not missed and met == len(with_deadline):
-        told += f" All {met:,} deadlines were met."
+    deadlines = facts.view.deadlines
+    text = f"{facts.view.done:,} pages of {len(facts.sites):,} sites, {format_size(facts.view.wire_bytes)}."
+    if not deadlines.all:
+        text += " No site had a deadline."
+    elif deadlines.met == deadlines.all:
+        text += f" All {deadlines.met:,} deadlines were met."
     else:
-        open_ones = len(with_deadline) - met - missed
-        were = "was" if met == 1 else "were"
-        told += f" Of {len(with_deadline):,} deadlines {met:,} {were} met and {missed:,} missed"
-        told += f"; {open_ones:,} {'is' if open_ones == 1 else 'are'} still to come." if open_ones else "."
-    sums = facts.link_sums
+        were = "was" if deadlines.met == 1 else "were"
+        text += f" Of {deadlines.all:,} deadlines {deadlines.met:,} {were} met"
+        text += f" and {deadlines.all_missed:,} missed"
+        are = "is" if deadlines.to_come == 1 else "are"
+        text += f"; {deadlines.to_come:,} {are} still to come." if deadlines.to_come else "."
+    sums = facts.view.link
     if sums.use_of_bound is not None and sums.most_over_bound is not None:
         over = sums.most_over_bound
         peak = f"{over:.1%} over it" if over > 0 else f"{-over:.1%} under it"
-        told += f" The link was used to {sums.use_of_bound:.0%} of its bound, its highest second {peak}."
-    return told
+        text += f" The link was used to {sums.use_of_bound:.0%} of its bound, its highest second {peak}."
+    if facts.view.link.sharing is not None:
+        text += f" The crawl {facts.view.link.sharing.so_far()}."
+    return text
 
 
 def _tiles(facts: RunFacts) -> str:
-    sums = facts.link_sums
-    met = sum(1 for site in facts.sites if site.deadline_s is not None and site.end_s is not None)
-    met -= sum(1 for each in facts.missed if each.late_s is not None)
-    each = f", {facts.done / facts.servers:,.0f} pages each" if facts.servers else ""
+    sums = facts.view.link
+    each = f", {facts.view.done / facts.servers:,.0f} pages each" if facts.servers else ""
     tiles = (
-        ("Pages", f"{facts.done:,}", f"{facts.failed:,} failed, {facts.waiting:,} waiting"),
-        ("Data", format_size(facts.wire_bytes), "over the link"),
-        ("Sites", f"{len(facts.sites):,}", f"{facts.servers:,} servers met{each}"),
-        ("Mean rate", format_rate(sums.mean_bytes_per_s), f"highest {format_rate(sums.highest_bytes_per_s)}"),
-        ("Deadlines met", f"{met:,}", f"{len(facts.missed):,} missed"),
+        ("Pages", f"{facts.view.done:,}", f"{facts.view.failed:,} failed, {facts.view.waiting:,} waiting"),
+        ("Data", format_size(facts.view.wire_bytes), "over the link"),
+        ("Sites", f"{len(facts.sites):,}", f"{facts.servers:,} servers contacted{each}"),
+        ("Mean rate", format_rate(sums.mean_bytes_per_s), f"highest {format_rate(sums.max_bytes_per_s)}"),
+        (
+            "Deadlines met",
+            f"{facts.view.deadlines.met:,}",
+            f"{facts.view.deadlines.all_missed:,} missed",
+        ),
     )
     return (
         "<section class='tiles'>"
@@ -145,7 +151,7 @@ def _figure(figure: Figure, facts: RunFacts, drawing: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: int) -> str:
-    """The last `numbers` columns hold figures."""
+    """The last `numbers` columns contain numbers."""
     first = len(header) - numbers
     cells = [
         "<tr>"
@@ -166,17 +172,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: int)
 
 def _collected(facts: RunFacts) -> str:
     """cobweb1999's tables 2, 4, 5 and 6."""
-    if not facts.done and not facts.failed:
+    if not facts.view.done and not facts.view.failed:
         return ""
-    seconds = max(facts.seconds, 1e-9)
     visited = sum(1 for site in facts.sites if site.done)
     rates = [
-        ("Pages a second", f"{facts.done / seconds:,.2f}"),
-        ("Pages a day at that rate", f"{86400 * facts.done / seconds:,.0f}"),
-        ("Mean page on the wire", format_size(facts.wire_bytes / max(1, facts.done))),
-        ("Sites that gave pages", f"{visited:,}"),
-        ("Pages a site, mean", f"{facts.done / max(1, visited):,.1f}"),
-        ("URLs found and not yet asked for", f"{facts.waiting:,}"),
+        ("Pages per second", f"{facts.view.pages_per_s:,.2f}"),
+        ("Pages per day at that rate", f"{86400 * facts.view.pages_per_s:,.0f}"),
+        ("Mean page on the wire", format_size(facts.view.page_bytes)),
+        ("Sites with pages", f"{visited:,}"),
+        ("Mean pages per site", f"{facts.view.done / max(1, visited):,.1f}"),
+        ("URLs found and not yet requested", f"{facts.view.waiting:,}"),
     ]
     types = [
         (
@@ -201,7 +206,7 @@ def _collected(facts: RunFacts) -> str:
         "<section><h2>What was collected</h2><div class='columns'>"
         f"<div><h3>Rates and sizes</h3>{table(('', ''), rates, 1)}</div>"
         f"<div><h3>Types</h3>{table(('type', 'pages', 'content', 'mean'), types, 3)}</div>"
-        f"<div><h3>HTTP answers that were errors</h3>{table(('status', '', 'pages'), errors, 1)}</div>"
+        f"<div><h3>HTTP errors</h3>{table(('status', '', 'pages'), errors, 1)}</div>"
         f"<div><h3>Everything not fetched</h3>{table(('kind', 'became', 'attempts'), kinds, 1)}</div>"
         "</div></section>"
     )
@@ -241,12 +246,11 @@ def _referenced(facts: RunFacts) -> str:
 def _site_table(facts: RunFacts) -> str:
     if not facts.sites:
         return ""
-    late = {each.site: each for each in facts.missed}
-    chosen = sorted(facts.sites, key=lambda site: (site.site not in late, -site.wire_bytes))[:_MOST_SITES]
+    chosen = sorted(facts.sites, key=lambda site: (not site.is_missed, -site.wire_bytes))[:_MOST_SITES]
     rows = [
         (
             site.site,
-            _verdict(site, site.site in late, facts),
+            _verdict(site, facts),
             "" if site.deadline_s is None else format_duration(site.deadline_s),
             "" if site.end_s is None else format_duration(site.end_s),
             f"{site.done:,}",
@@ -262,13 +266,43 @@ def _site_table(facts: RunFacts) -> str:
     return f"<section><h2>Sites</h2>{table(header, rows, 6)}{note}</section>"
 
 
-def _verdict(site: SiteFacts, is_missed: bool, facts: RunFacts) -> str:
-    if is_missed:
-        return "missed"
-    if site.is_stopped:
-        return "stopped"
-    if site.end_s is None:
-        return "under way" if facts.state == "running" else "open"
-    if not site.done and site.failed:
-        return "unreachable"
-    return "met" if site.deadline_s is not None else "done"
+def _verdict(site: SiteState, facts: RunFacts) -> str:
+    return "in progress" if site.verdict == "open" and facts.view.is_live else site.verdict
+
+
+def _sittings(view: RunView) -> str:
+    if view.link.sittings < 2:
+        return ""
+    return f", {format_duration(view.link.active_s)} of them crawling in {view.link.sittings} sessions"
+
+
+PAGE = "report.html"
+
+
+def write_report(facts: RunFacts, folder: Path) -> Path:
+    """Write the report and return its path. Figures without data are omitted, and older files of that name
+    removed."""
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        drawings = {}
+        for figure in FIGURES:
+            if figure.has_data(facts):
+                (folder / f"{figure.name}.csv").write_text(
+                    as_csv(TABLES[figure.name](facts)), encoding="utf-8"
+                )
+                draw = partial(_draw, figure.draw, facts)
+                drawings[figure.name] = write_figure(draw, figure.size(facts), folder, figure.name)
+            else:
+                for ending in ("png", "svg", "csv"):
+                    (folder / f"{figure.name}.{ending}").unlink(missing_ok=True)
+        fresh = folder / f".{PAGE}.new"
+        fresh.write_text(page(facts, drawings), encoding="utf-8")
+        fresh.replace(folder / PAGE)
+    except OSError as problem:
+        raise StoreError(f"{folder}: the report cannot be written: {problem.strerror}") from None
+    return folder / PAGE
+
+
+def _draw(draw: object, facts: RunFacts, figure: object) -> None:
+    assert callable(draw)
+    draw(figure, facts)

@@ -1,48 +1,140 @@
-"""`headway run-scrapy` put together: master, task configuration, allocation, crawlers."""
+"""A run of `headway run-scrapy`: checks the job, reads sitemaps, plans the rates, and runs the spiders.
+
+These are the parts of zhu2020's figure 1: the master collects URLs into the run folder's database, the task
+configuration predicts each site's data, the allocation is that of the engine (`steering`), and the
+`supervisor` runs a crawler process for each site.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from headway.config.job import Job
-from headway.errors import JobError
-from headway.fetch.http import HttpFetcher
-from headway.model.command import SaveTasks
-from headway.model.page import Site
-from headway.policy.allocation.capacity import Timetable
-from headway.policy.allocation.policies import POLICIES
-from headway.policy.allocation.problem import Objective, Problem
-from headway.scrapy.beforehand import EVENTS, check_spiders, take_folder
-from headway.scrapy.course import AIM, Course
-from headway.scrapy.crew import Crew, SiteRun
-from headway.scrapy.ledger import Ledger
-from headway.scrapy.mastering import SiteTask, collect_urls, configure
-from headway.scrapy.neighbours import Neighbours
-from headway.scrapy.worker import WorkerTask
+from headway.archive.files import clear_errors
+from headway.config.job import Job, SiteWish, without_password
+from headway.config.schema import CrawlTable
+from headway.errors import JobError, StoreError
+from headway.http.client import HttpFetcher
+from headway.http.robots import MAX_ROBOTS_BYTES, judge
+from headway.model.command import SaveFound, SaveTasks
+from headway.model.page import Kind, Page, Site
+from headway.pacing.shared_window import SharedRateWindow
+from headway.pages.document import parse
+from headway.pages.parsed import ParseOptions
+from headway.pages.url import page_of
+from headway.planning.estimate import PRIOR_PAGE_BYTES
+from headway.planning.policies import check_policy
+from headway.ports import Request
+from headway.runtime.control import SPIDERS_LOG
+from headway.runtime.driver import WallClock
+from headway.runtime.process import INTERRUPTS
+from headway.runtime.runtime import build_fetcher
+from headway.scrapy.project import check_spiders
+from headway.scrapy.spider import WorkerTask
+from headway.scrapy.steering import SiteTask, SpiderWorld, Steering
+from headway.scrapy.supervisor import EventLog, PageLog, SiteRun, Supervisor
+from headway.store.live_reader import LiveReader
 from headway.store.reader import DATABASE
 from headway.store.sqlite import SqliteStore
-from headway.units import Instant, Seconds
+from headway.units import Instant
 
 RESULT = "scrapy.json"
-NEIGHBOURS = "link"
-"""While it runs: what all crawlers together have on their way."""
+WINDOW = "link"
+"""While the run lasts, the file of the `SharedRateWindow` of all spider processes."""
 BUILT_IN = "headway.scrapy.spider.SiteSpider"
-_HORIZON_S = Seconds(28 * 86_400.0)
-_MARGIN = 0.04
+_MOST_SITEMAPS = 200
+"""Read of one site."""
+
+
+def take_folder(folder: Path) -> None:
+    """Make the run folder, or check that it is empty or of an earlier run of run-scrapy."""
+    with clear_errors(folder):
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / SPIDERS_LOG).exists():
+            what = "a run of another command" if (folder / DATABASE).exists() else "other files"
+            raise StoreError(f"{folder} contains {what}; give a new or empty folder with --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SPIDERS_LOG).touch()
+
+
+async def collect_urls(job: Job, fetcher: HttpFetcher) -> dict[Site, list[Page]]:
+    """The pages in the sitemaps of each site; none if the site does not answer."""
+    found = await asyncio.gather(*(_pages_of(wish, job, fetcher) for wish in job.sites))
+    return {wish.site: pages for wish, pages in zip(job.sites, found, strict=True)}
+
+
+def configure(
+    started_at: Instant,
+    job: Job,
+    collected: Mapping[Site, Sequence[Page]],
+    measured_bytes: Mapping[str, int],
+    store: SqliteStore,
+) -> list[SiteTask]:
+    """Make the task of each site, and save tasks and URLs. `measured_bytes`: the data of sites in an earlier
+    run."""
+    snapshot = store.load()
+    if snapshot is None:
+        store.create(started_at, without_password(job))
+    # A run that continues keeps its deadlines, also the ones that have passed.
+    tasks = job.tasks(started_at if snapshot is None else snapshot.started_at)
+    pages = tuple(
+        {page.key: page for wish in job.sites for page in (*wish.seeds, *collected[wish.site])}.values()
+    )
+    seen = set() if snapshot is None else set(snapshot.seen)
+    store.commit([SaveTasks(tasks), SaveFound(tuple(page for page in pages if page.key not in seen))], {})
+    made = []
+    for wish in job.sites:
+        urls = tuple(dict.fromkeys(page.url for page in (*wish.seeds, *collected[wish.site])))
+        data = _data_bytes(wish, len(collected[wish.site]), measured_bytes.get(wish.site, 0))
+        made.append(SiteTask(wish, urls, data))
+    return made
+
+
+def _data_bytes(wish: SiteWish, listed: int, measured_bytes: int) -> float | None:
+    if measured_bytes or not listed:
+        return measured_bytes or None
+    return min(listed, wish.max_pages or listed) * PRIOR_PAGE_BYTES
+
+
+async def _pages_of(wish: SiteWish, job: Job, fetcher: HttpFetcher) -> list[Page]:
+    crawl = job.file.crawl
+    if not crawl.sitemaps:
+        return []
+    robots = await fetcher.fetch(
+        Request(f"{wish.site}/robots.txt", wish.site, max_body_bytes=MAX_ROBOTS_BYTES)
+    )
+    rules = judge(robots.status, robots.body, crawl.user_agent) if robots.kind is Kind.FETCHED else None
+    waiting = list(rules.sitemaps) if rules is not None else []
+    pages: dict[str, Page] = {}
+    requested: set[str] = set()
+    options = ParseOptions(user_agent=crawl.user_agent, read_sitemaps=True)
+    while waiting and len(requested) < _MOST_SITEMAPS:
+        sitemap = page_of(waiting.pop(0), base=wish.site)
+        if sitemap is None or sitemap.url in requested or sitemap.site != wish.site:
+            continue
+        requested.add(sitemap.url)
+        response = await fetcher.fetch(Request(sitemap.url, wish.site))
+        if response.kind is not Kind.FETCHED or response.status != 200:
+            continue
+        parsed = parse(response, sitemap, options)
+        if parsed.is_list:
+            pages |= {page.url: page for page in parsed.links if page.site == wish.site}
+            waiting += [page.url for page in parsed.lists]
+    allowed = [page for page in pages.values() if rules is None or rules.allows(page.url)]
+    return [page for page in allowed if job.scope.judge(page) is None]
 
 
 class SiteResult(msgspec.Struct, frozen=True):
-    """Times are seconds since the crawlers were let go."""
+    """What was planned for a site and what was measured. Times are seconds since the spiders were
+    released."""
 
     site: str
     planned_end_s: float
@@ -69,32 +161,36 @@ class RunResult(msgspec.Struct, frozen=True):
         return [site.site for site in self.sites if site.end_s is None]
 
 
-class _Clock:
-    def now(self) -> Instant:
-        return Instant(time.time())
-
-
 class ScrapyRun:
+    """One run, into a run folder. `policy` and `crawlers` replace those of the job."""
+
     def __init__(
-        self, job: Job, folder: Path, *, policy: str | None = None, crawlers: int | None = None
+        self,
+        job: Job,
+        folder: Path,
+        events: EventLog,
+        *,
+        policy: str | None = None,
+        crawlers: int | None = None,
     ) -> None:
         self._job = job
         self._folder = folder
-        self._policy = policy or job.file.scrapy.policy
-        self._crawlers = crawlers or job.file.scrapy.crawlers
-        self._crew: Crew | None = None
+        self._events = events
+        self._policy = policy or job.file.scrapy.policy or job.file.crawl.policy
+        self._crawlers = crawlers or job.file.scrapy.crawlers or job.file.crawl.crawlers
+        self._supervisor: Supervisor | None = None
         self._is_interrupted = False
-        if self._policy not in POLICIES:
-            raise JobError(f"scrapy.policy: {self._policy!r} is none of {', '.join(POLICIES)}")
+        check_policy(self._policy)
         if not job.is_bounded:
-            raise JobError("run-scrapy shares out a bandwidth, and the job names none; set crawl.bandwidth")
+            raise JobError("run-scrapy needs a bandwidth to allocate to the sites; set crawl.bandwidth")
 
-    async def run(self, tell: Callable[[str], None]) -> RunResult:
+    async def run(self) -> RunResult:
+        """Run until every site has ended, or `drain` was called and all spiders have ended."""
         started_at = Instant(time.time())
-        check_spiders(self._job, Path.cwd())
+        self._check_spiders()
         take_folder(self._folder)
-        tell("master: looking for sitemaps")
-        fetcher = self._fetcher()
+        self._events.show("reading the sitemaps")
+        fetcher = build_fetcher(self._job, WallClock())
         try:
             collected = await collect_urls(self._job, fetcher)
         finally:
@@ -106,111 +202,69 @@ class ScrapyRun:
             store.close()
             raise
         found = sum(map(len, collected.values()))
-        tell(f"master: {found} URLs in sitemaps of {len(tasks)} sites")
+        self._events.show(f"{found} URLs in the sitemaps of {len(tasks)} sites")
         runs = [self._site_run(number, task) for number, task in enumerate(tasks)]
+        return self._result(await self._crawl(runs, tasks, store), runs)
 
-        due_at: list[Instant | None] = []
-
-        def plan() -> Course:
-            """With a little in hand where that can be had: no crawl goes to the second as planned.
-
-            Made anew when the crawlers are let go: "2 h" is reckoned from then, "07:30" by the clock.
-            """
-            now = Instant(time.time())
-            due_at[:] = [task.deadline_at for task in self._job.tasks(now)]
-            store.commit([SaveTasks(self._job.tasks(now))], {})
-            with_margin = self._course(self._problem(now, tasks, due_at, margin=_MARGIN))
-            if with_margin.planned.on_time:
-                return with_margin
-            return self._course(self._problem(now, tasks, due_at))
-
-        course = await self._crawl(runs, plan, store, tell)
-        return self._result(course, runs, due_at)
-
-    def _course(self, problem: Problem) -> Course:
-        return Course(self._policy, Objective(self._job.file.crawl.objective), problem)
-
-    async def _crawl(
-        self,
-        runs: list[SiteRun],
-        plan: Callable[[], Course],
-        store: SqliteStore,
-        tell: Callable[[str], None],
-    ) -> Course:
-        seats = self._crawlers or len(runs)
-        neighbours = Neighbours(self._folder / NEIGHBOURS, crawlers=seats)
-        ledger = Ledger(store, neighbours)
-        ledger.begin(Instant(time.time()), [Site(run.name) for run in runs])
-        with (self._folder / EVENTS).open("a", encoding="utf-8") as log:
-
-            def note(now_s: float, text: str) -> None:
-                log.write(json.dumps({"at_s": round(now_s, 3), "event": text}) + "\n")
-                log.flush()
-                tell(f"{now_s:8.1f} s  {text}")
-
-            self._crew = Crew(
+    async def _crawl(self, runs: list[SiteRun], tasks: list[SiteTask], store: SqliteStore) -> Steering:
+        most_processes = self._crawlers or len(runs)
+        window = SharedRateWindow(self._folder / WINDOW, crawlers=most_processes)
+        page_log = PageLog(store, window)
+        page_log.begin(Instant(time.time()), [run.name for run in runs])
+        world = SpiderWorld(page_log.save, self._note)
+        job = self._job.with_crawl(policy=self._policy, crawlers=self._crawlers)
+        steering = Steering(job, tasks, self._folder, world)
+        self._events.open(self._folder / SPIDERS_LOG)
+        with closing(self._events):
+            self._supervisor = Supervisor(
                 runs,
-                plan,
-                neighbours=neighbours,
-                ledger=ledger,
-                seats=seats,
-                tell=note,
+                steering,
+                window=window,
+                page_log=page_log,
+                most_processes=most_processes,
+                events=self._events,
                 environment=self._environment(),
             )
             if self._is_interrupted:
-                self._crew.drain()
+                self._supervisor.drain()
             try:
-                await self._crew.run()
+                await self._supervisor.run()
             finally:
-                ledger.close()
-                (self._folder / NEIGHBOURS).unlink(missing_ok=True)
-        return self._crew.course
+                page_log.close()
+                (self._folder / WINDOW).unlink(missing_ok=True)
+        return steering
+
+    def _check_spiders(self) -> None:
+        tables = [table for table in self._job.file.site if table.spider is not None]
+        problems = check_spiders([str(table.spider) for table in tables], Path.cwd())
+        for table in tables:
+            if table.spider in problems:
+                raise JobError(
+                    f"site.spider of {table.url}: {table.spider!r}: {problems[table.spider]}; give the name "
+                    "of a spider of the Scrapy project in this folder, or the path of a class that can be "
+                    "imported from here, such as 'shop.spiders.Books'"
+                )
+
+    def _note(self, text: str) -> None:
+        if self._supervisor is not None:
+            self._events.note(self._supervisor.now_s(), text)
 
     def drain(self) -> None:
-        """Let every crawler finish what it has under way, and keep the rest for the next time."""
+        """Let every spider finish its requests in flight, and keep the other requests for the next run."""
         self._is_interrupted = True
-        if self._crew is not None:
-            self._crew.drain()
+        if self._supervisor is not None:
+            self._supervisor.drain()
 
-    def _measured_bytes(self) -> dict[str, int]:
-        """What the sites held when they were last crawled to their end in this folder."""
+    def _earlier(self) -> dict[str, SiteResult]:
+        """The sites that the previous run in this folder crawled to their end."""
         try:
             earlier = msgspec.json.decode((self._folder / RESULT).read_bytes(), type=RunResult)
         except (OSError, msgspec.DecodeError):
             return {}
-        return {site.site: site.wire_bytes for site in earlier.sites if site.end_s is not None}
+        return {site.site: site for site in earlier.sites if site.end_s is not None}
 
-    def _fetcher(self) -> HttpFetcher:
-        crawl = self._job.file.crawl
-        return HttpFetcher(
-            _Clock(),
-            crawl.user_agent,
-            timeouts=self._job.timeouts,
-            limits=self._job.limits,
-            capacity_bytes_per_s=self._job.timetable.capacity_at(Instant(time.time())),
-            allow_private=crawl.allow_private,
-            verify_tls=crawl.verify_tls,
-            ca_file=crawl.ca_file,
-            proxy=crawl.proxy,
-            no_proxy=crawl.no_proxy,
-        )
-
-    def _problem(
-        self, now: Instant, tasks: list[SiteTask], due_at: list[Instant | None], margin: float = 0.0
-    ) -> Problem:
-        segments = self._job.timetable.segments(now, _HORIZON_S)
-        return Problem.of(
-            [task.data_bytes for task in tasks],
-            Timetable([(float(from_s), AIM * float(rate)) for from_s, _, rate in segments]),
-            deadline_s=[
-                math.inf if deadline_at is None else max(1e-3, (1 - margin) * (deadline_at - now))
-                for deadline_at in due_at
-            ],
-            cap_bytes_per_s=[float(task.wish.cap_bytes_per_s or math.inf) for task in tasks],
-            weight=[task.wish.weight for task in tasks],
-            names=[task.wish.site for task in tasks],
-            crawlers=self._crawlers,
-        )
+    def _measured_bytes(self) -> dict[str, int]:
+        return {name: site.wire_bytes for name, site in self._earlier().items()}
 
     def _site_run(self, number: int, task: SiteTask) -> SiteRun:
         wish, table = task.wish, self._job.file.site[number]
@@ -226,54 +280,67 @@ class ScrapyRun:
                 "max_pages": wish.max_pages,
             }
         spider = table.spider or BUILT_IN
+        settings, defaults = self._settings(name)
+        window = str((self._folder / WINDOW).absolute())
         return SiteRun(
-            number,
             wish.site,
-            WorkerTask(spider, arguments, self._settings(name), str((self._folder / NEIGHBOURS).absolute())),
-            task.data_bytes,
+            WorkerTask(spider, arguments, settings, window, defaults=defaults),
+            task.at_start().waiting,
             self._folder / "logs" / f"{name}.log",
         )
 
     def _file_name(self, site: Site) -> str:
-        """By its host; where http and https of one host are two sites, by both."""
+        """The site's host; with the scheme if http and https of one host are two sites of the job."""
         host = site.partition("://")[2]
         is_shared = sum(wish.site.endswith(f"://{host}") for wish in self._job.sites) > 1
         return re.sub(r"[^A-Za-z0-9.-]+", "-", site if is_shared else host)
 
-    def _settings(self, name: str) -> dict[str, Any]:
-        """What the job says in its own words, then what it says in Scrapy's."""
-        crawl = self._job.file.crawl
+    def _settings(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Scrapy's settings by the job, with its `scrapy.settings`; and defaults for what neither the job nor
+        the Scrapy project says."""
+        crawl, usual = self._job.file.crawl, CrawlTable()
         folder = self._folder.absolute()
+        by_key: dict[str, dict[str, Any]] = {
+            "user_agent": {
+                "USER_AGENT": crawl.user_agent,
+                "ROBOTSTXT_USER_AGENT": crawl.user_agent.partition("/")[0],
+            },
+            "respect_robots": {"ROBOTSTXT_OBEY": crawl.respect_robots},
+            "interval": {
+                "DOWNLOAD_DELAY": self._job.interval_s,
+                "CONCURRENT_REQUESTS_PER_DOMAIN": 1 if self._job.interval_s else 4,
+            },
+            "verify_tls": {"DOWNLOAD_VERIFY_CERTIFICATES": crawl.verify_tls},
+            "timeouts": {"DOWNLOAD_TIMEOUT": self._job.timeouts.total_s},
+            "limits": {"DOWNLOAD_MAXSIZE": self._job.limits.max_body_bytes},
+            "max_attempts": {"RETRY_TIMES": crawl.max_attempts - 1},
+        }
         settings: dict[str, Any] = {
-            "BOT_NAME": name,
-            "USER_AGENT": crawl.user_agent,
-            "ROBOTSTXT_OBEY": crawl.respect_robots,
-            "ROBOTSTXT_USER_AGENT": crawl.user_agent.partition("/")[0],
-            "DOWNLOAD_DELAY": self._job.interval_s,
-            "CONCURRENT_REQUESTS_PER_DOMAIN": 1 if self._job.interval_s else 4,
-            "DOWNLOAD_VERIFY_CERTIFICATES": crawl.verify_tls,
-            "DOWNLOAD_TIMEOUT": self._job.timeouts.total_s,
-            "DOWNLOAD_MAXSIZE": self._job.limits.max_body_bytes,
-            "RETRY_TIMES": crawl.max_attempts - 1,
-            "LOG_LEVEL": "INFO",
             "TELNETCONSOLE_ENABLED": False,
             "REMOTE_CONTROL_ENABLED": False,
             "JOBDIR": str(folder / "jobs" / name),
             "HEADWAY_DIR": str(folder / "learnt"),
             "HEADWAY_ALLOW_PRIVATE": crawl.allow_private,
-            "FEEDS": {str(folder / "items" / f"{name}.jsonl"): {"format": "jsonlines"}},
-            "FEED_EXPORTERS": {"parquet": "headway.scrapy.parquet.ParquetItemExporter"},
         }
+        defaults: dict[str, Any] = {
+            "BOT_NAME": name,
+            "LOG_LEVEL": "INFO",
+            "FEEDS": {str(folder / "items" / f"{name}.jsonl"): {"format": "jsonlines"}},
+            "FEED_EXPORTERS": {"parquet": "headway.scrapy.spider.ParquetItemExporter"},
+        }
+        for key, values in by_key.items():
+            is_usual = getattr(crawl, key) == getattr(usual, key)
+            (defaults if is_usual else settings).update(values)
         own = dict(self._job.file.scrapy.settings)
         if "FEEDS" in own:
             own["FEEDS"] = {
                 str(folder / uri.replace("%(site)s", name)) if "://" not in uri else uri: options
                 for uri, options in own["FEEDS"].items()
             }
-        return settings | own
+        return settings | own, defaults
 
     def _environment(self) -> dict[str, str]:
-        """Scrapy takes its proxy and its authorities from the environment."""
+        """The environment of the spiders: Scrapy reads proxy and CA file from it."""
         crawl = self._job.file.crawl
         environment = dict(os.environ)
         if crawl.proxy is not None:
@@ -283,23 +350,31 @@ class ScrapyRun:
             environment["SSL_CERT_FILE"] = str(Path(crawl.ca_file).absolute())
         return environment
 
-    def _result(self, course: Course, runs: list[SiteRun], due_at: list[Instant | None]) -> RunResult:
+    def _result(self, steering: Steering, runs: list[SiteRun]) -> RunResult:
         sites = []
-        began_at = time.time() - self._crew.now_s() if self._crew is not None else 0.0
-        for run, end_s, deadline_at in zip(runs, course.planned.end_s.tolist(), due_at, strict=True):
+        began_at = time.time() - self._supervisor.now_s() if self._supervisor is not None else 0.0
+        earlier = self._earlier()
+        with LiveReader(self._folder) as reader:
+            with_content = {row.site for row in reader.sites() if row.has_content}
+        for run in runs:
+            if run.name in earlier and not run.is_given_up and not run.received_bytes:
+                # Nothing was left to fetch: what the run before came to still holds.
+                sites.append(earlier[run.name])
+                continue
+            deadline_at = steering.task_of(run.name).deadline_at
             due_s = math.inf if deadline_at is None else deadline_at - began_at
             is_done = run.ended_s is not None and not run.is_given_up
             sites.append(
                 SiteResult(
                     run.name,
-                    end_s,
+                    steering.planned_ends_s[run.name],
                     run.ended_s if is_done else None,
                     due_s if math.isfinite(due_s) else None,
-                    run.data_bytes,
+                    steering.planned_bytes[run.name],
                     run.received_bytes,
                     run.progress.items,
                     run.restarts,
-                    is_done and (run.ended_s or 0.0) <= due_s,
+                    is_done and (run.ended_s or 0.0) <= due_s and run.name in with_content,
                 )
             )
         result = RunResult(self._policy, sites, self._is_interrupted)
@@ -307,23 +382,19 @@ class ScrapyRun:
         return result
 
 
-async def run_with_signals(run: ScrapyRun, tell: Callable[[str], None]) -> RunResult:
-    """The first interrupt drains; the second ends everything at once, as it would without us."""
-    import signal
-
+async def run_with_signals(run: ScrapyRun) -> RunResult:
+    """Run, and drain at the first interrupt; the second ends the spiders and this process."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, _first_time(loop, run))
+    running = loop.create_task(run.run())
+
+    def on_signal(count: int) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(run.drain if count == 1 else running.cancel)
+        elif count == 1:
+            raise KeyboardInterrupt
+
+    INTERRUPTS.handle(on_signal)
     try:
-        return await run.run(tell)
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-def _first_time(loop: asyncio.AbstractEventLoop, run: ScrapyRun) -> Callable[[], None]:
-    import signal
-
-    def drain() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        run.drain()
-
-    return drain
+        return await running
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

@@ -1,16 +1,21 @@
-"""Scrapy's scheduler with its requests in a book that survives a kill.
+"""Scrapy's scheduler with its requests in an SQLite database, so that a job survives a kill.
 
-Order, priorities and slots are Scrapy's own; only where a request is kept, and when it is done with, is ours.
-Requests that cannot be written down (a callback that is no method of the spider, say) stay in memory, as they
-do in Scrapy.
+Order, priorities and slots are Scrapy's. The database has the requests that wait, those in flight, and the
+fingerprints of all requests ever seen. A request is removed when its response has been processed, after the
+requests that resulted from it were added. Changes are committed together, every 0.1 s, so a killed job loses
+nothing, and repeats at most the requests that were in flight or had just ended.
+
+Requests that cannot be pickled (with a lambda as the callback, for example) stay in memory, as in Scrapy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
+import sqlite3
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -23,25 +28,123 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.request import request_from_dict
 
-from headway.scrapy.requestbook import RequestBook
+from headway.errors import StoreError
 
+DATABASE = "requests.sqlite"
 _COMMIT_EVERY_S = 0.1
 
+_TABLES = """
+CREATE TABLE IF NOT EXISTS request (
+    id INTEGER PRIMARY KEY,
+    queue TEXT NOT NULL,
+    slot TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    content BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS seen (fingerprint BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
 
-class Desk:
-    """The book of one crawler, and the requests that were taken from it and are not done with."""
+
+class RequestStore:
+    """The database of one job. Only one process can open it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / DATABASE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.executescript(_TABLES)
+            self._ids = self._load_ids()
+        except (sqlite3.Error, OSError) as problem:
+            with suppress(AttributeError):
+                self._connection.close()
+            why, remedy = str(problem), "set another JOBDIR, or delete this one to start again"
+            if "locked" in why:
+                why, remedy = "another spider uses it", "wait for it to end, or set another JOBDIR"
+            raise StoreError(f"{self.path}: {why}; {remedy}") from None
+        self._last_id = max((ids[-1] for ids in self._ids.values() if ids), default=0)
+        self._is_dirty = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ids.values()))
+
+    def waiting(self, queue: str) -> deque[int]:
+        """The ids of the requests in a queue, in the order in which they were added. The caller that takes
+        one removes it from the deque."""
+        return self._ids.setdefault(queue, deque())
+
+    def queues(self) -> Iterator[tuple[str, int]]:
+        """The slot and priority of each queue that is not empty."""
+        yield from self._connection.execute("SELECT DISTINCT slot, priority FROM request")
+
+    def fingerprints(self) -> Iterator[bytes]:
+        for (fingerprint,) in self._connection.execute("SELECT fingerprint FROM seen"):
+            yield fingerprint
+
+    def add(self, queue: str, slot: str, priority: int, content: bytes) -> None:
+        self._begin()
+        self._last_id += 1
+        row = (self._last_id, queue, slot, priority, content)
+        self._connection.execute("INSERT INTO request VALUES (?, ?, ?, ?, ?)", row)
+        self.waiting(queue).append(self._last_id)
+
+    def content(self, number: int) -> bytes:
+        row = self._connection.execute("SELECT content FROM request WHERE id = ?", (number,)).fetchone()
+        content: bytes = row[0]
+        return content
+
+    def add_seen(self, fingerprint: bytes) -> None:
+        self._begin()
+        self._connection.execute("INSERT OR IGNORE INTO seen VALUES (?)", (fingerprint,))
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        self._begin()
+        self._connection.executemany("DELETE FROM request WHERE id = ?", ((number,) for number in numbers))
+
+    def commit(self) -> None:
+        if not self._is_dirty:
+            return
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as problem:
+            raise StoreError(
+                f"{self.path}: {problem}; free some disk space, then start the spider again"
+            ) from None
+        self._is_dirty = False
+
+    def close(self) -> None:
+        self.commit()
+        self._connection.close()
+
+    def _begin(self) -> None:
+        if not self._is_dirty:
+            self._connection.execute("BEGIN")
+            self._is_dirty = True
+
+    def _load_ids(self) -> dict[str, deque[int]]:
+        ids: dict[str, deque[int]] = {}
+        for number, queue in self._connection.execute("SELECT id, queue FROM request ORDER BY id"):
+            ids.setdefault(queue, deque()).append(number)
+        return ids
+
+
+class RequestTracker:
+    """The request store of one crawler, and the requests that were taken from it and are not done yet."""
 
     def __init__(self, crawler: Crawler, folder: Path) -> None:
         self._crawler = crawler
-        self.book = RequestBook(folder)
-        self.was_left_with = len(self.book)
+        self.store = RequestStore(folder)
+        self.resumed = len(self.store)
         """How many requests an earlier run left."""
         self._taken: dict[Request, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, queue: str, request: Request, content: bytes) -> None:
         engine: Any = self._crawler.engine
-        self.book.add(queue, engine.downloader.get_slot_key(request), -request.priority, content)
+        self.store.add(queue, engine.downloader.get_slot_key(request), -request.priority, content)
         self._commit_soon()
 
     def take(self, number: int, request: Request) -> None:
@@ -49,7 +152,7 @@ class Desk:
         self._commit_soon()
 
     def note(self, fingerprint: bytes) -> None:
-        self.book.add_seen(fingerprint)
+        self.store.add_seen(fingerprint)
         self._commit_soon()
 
     def close(self) -> None:
@@ -57,7 +160,7 @@ class Desk:
             self._timer.cancel()
             self._timer = None
         self._settle()
-        self.book.close()
+        self.store.close()
 
     def _commit_soon(self) -> None:
         if self._timer is None:
@@ -70,17 +173,17 @@ class Desk:
             self._commit_soon()
 
     def _settle(self) -> None:
-        """What the engine has done with leaves the book. Items come first: they must not be lost either."""
-        slot = getattr(self._crawler.engine, "_slot", None)  # nobody else knows what is done with
-        under_way: Container[Request] = () if slot is None else slot.inprogress
-        done = [request for request in self._taken if request not in under_way]
+        """Remove the requests that the engine is done with, after flushing their items to the feeds."""
+        slot = getattr(self._crawler.engine, "_slot", None)  # Scrapy has no public name for it
+        in_progress: Container[Request] = () if slot is None else slot.inprogress
+        done = [request for request in self._taken if request not in in_progress]
         if done:
             _flush_feeds(self._crawler)
-            self.book.remove(self._taken.pop(request) for request in done)
-        self.book.commit()
+            self.store.remove(self._taken.pop(request) for request in done)
+        self.store.commit()
 
 
-_desks: WeakKeyDictionary[Crawler, Desk] = WeakKeyDictionary()
+_trackers: WeakKeyDictionary[Crawler, RequestTracker] = WeakKeyDictionary()
 
 
 class StoreScheduler(Scheduler):
@@ -89,30 +192,30 @@ class StoreScheduler(Scheduler):
     def open(self, spider: Spider) -> Any:
         assert self.crawler is not None
         assert self.dqdir is not None
-        _desks[self.crawler] = self._desk = Desk(self.crawler, Path(self.dqdir).parent)
+        _trackers[self.crawler] = self._tracker = RequestTracker(self.crawler, Path(self.dqdir).parent)
         if self.stats is not None:
-            self.stats.set_value("headway/requests_resumed", self._desk.was_left_with)
+            self.stats.set_value("headway/requests_resumed", self._tracker.resumed)
         return super().open(spider)
 
     def close(self, reason: str) -> Any:
         try:
             return super().close(reason)
         finally:
-            self._desk.close()
+            self._tracker.close()
             if self.crawler is not None:
-                _desks.pop(self.crawler, None)
+                _trackers.pop(self.crawler, None)
 
     def enqueue_request(self, request: Request) -> bool:
-        """A spider that is taken up again begins with its start requests, which it has had already."""
+        """A resumed spider yields its start requests again; those that were seen before are dropped."""
         if request.meta.get("is_start_request") and isinstance(self.df, StoreDupeFilter):
             is_known = not self.df.note(request) if request.dont_filter else False
-            if is_known and self._desk.was_left_with:
+            if is_known and self._tracker.resumed:
                 return False
         return super().enqueue_request(request)
 
     def _read_dqs_state(self, dqdir: str) -> Any:
         by_slot: dict[str, list[int]] = {}
-        for slot, priority in self._desk.book.queues():
+        for slot, priority in self._tracker.store.queues():
             by_slot.setdefault(slot, []).append(priority)
         queue_class: Any = self.pqclass
         if issubclass(queue_class, DownloaderAwarePriorityQueue):
@@ -120,45 +223,45 @@ class StoreScheduler(Scheduler):
         return sorted({priority for priorities in by_slot.values() for priority in priorities})
 
     def _write_dqs_state(self, dqdir: str, state: Any) -> None:
-        """The book knows."""
+        """Nothing to write: the request store has the state."""
 
 
 class StoreLifoQueue:
-    """One priority of one slot, as Scrapy's priority queues divide it; the last in is the first out."""
+    """The queue of one priority in one slot of Scrapy's priority queue: last in, first out."""
 
     def __init__(self, crawler: Crawler, key: str) -> None:
-        self._desk = _desks[crawler]
+        self._tracker = _trackers[crawler]
         self._spider = crawler.spider
-        folder = str(self._desk.book.path.parent / "requests.queue")
+        folder = str(self._tracker.store.path.parent / "requests.queue")
         self._queue = str(Path(key)).removeprefix(folder).lstrip("/")
-        self._ids: deque[int] = self._desk.book.waiting(self._queue)
+        self._ids: deque[int] = self._tracker.store.waiting(self._queue)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, key: str) -> Self:
         return cls(crawler, key)
 
     def push(self, request: Request) -> None:
-        """ValueError when the request cannot be written down."""
+        """Raises ValueError if the request cannot be pickled; Scrapy then keeps it in memory."""
         assert self._spider is not None
         try:
             content = pickle.dumps(request.to_dict(spider=self._spider), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as problem:
             raise ValueError(str(problem)) from problem
-        self._desk.add(self._queue, request, content)
+        self._tracker.add(self._queue, request, content)
 
     def pop(self) -> Request | None:
         if not self._ids:
             return None
         number = self._next(take=True)
         request = self._read(number)
-        self._desk.take(number, request)
+        self._tracker.take(number, request)
         return request
 
     def peek(self) -> Request | None:
         return self._read(self._next(take=False)) if self._ids else None
 
     def close(self) -> None:
-        """The book is closed by the scheduler."""
+        """Nothing to do: the scheduler closes the request store."""
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -167,19 +270,20 @@ class StoreLifoQueue:
         return self._ids.pop() if take else self._ids[-1]
 
     def _read(self, number: int) -> Request:
-        # Written by this job itself, into its own folder, as Scrapy's own disk queues do.
-        return request_from_dict(pickle.loads(self._desk.book.content(number)), spider=self._spider)  # noqa: S301
+        # The job has written it into its own folder; Scrapy's disk queues unpickle their files, too.
+        return request_from_dict(pickle.loads(self._tracker.store.content(number)), spider=self._spider)  # noqa: S301
 
 
 class StoreFifoQueue(StoreLifoQueue):
-    """The first in is the first out."""
+    """First in, first out."""
 
     def _next(self, *, take: bool) -> int:
         return self._ids.popleft() if take else self._ids[0]
 
 
 class StoreDupeFilter(RFPDupeFilter):
-    """Scrapy's filter, with what was seen in the same book: a request is seen when it is in there."""
+    """Scrapy's duplicate filter with its fingerprints in the request store, where they are committed together
+    with the requests."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(
@@ -194,11 +298,11 @@ class StoreDupeFilter(RFPDupeFilter):
         return cls(crawler)
 
     def open(self) -> None:
-        self._desk = _desks[self._crawler]
-        self._fingerprints.update(self._desk.book.fingerprints())
+        self._tracker = _trackers[self._crawler]
+        self._fingerprints.update(self._tracker.store.fingerprints())
 
     def note(self, request: Request) -> bool:
-        """Whether it is new."""
+        """Add the request. Returns whether it is new."""
         return not self.request_seen(request)
 
     def request_seen(self, request: Request) -> bool:
@@ -206,12 +310,12 @@ class StoreDupeFilter(RFPDupeFilter):
         if fingerprint in self._fingerprints:
             return True
         self._fingerprints.add(fingerprint)
-        self._desk.note(fingerprint)
+        self._tracker.note(fingerprint)
         return False
 
 
 def _flush_feeds(crawler: Crawler) -> None:
-    """Hand the items of pages that are done with to the system."""
+    """Flush the items of finished requests to the feed files."""
     for part in crawler.extensions.middlewares:
         if isinstance(part, FeedExporter):
             for slot in part.slots:

@@ -1,48 +1,42 @@
-"""The HEADWAY_ settings of a Scrapy project, read and checked.
+"""The HEADWAY_ settings of a Scrapy project, read and checked by their declaration (`config.schema`).
 
-Where Scrapy has a name for a thing, that name holds: CONCURRENT_REQUESTS, CONCURRENT_REQUESTS_PER_DOMAIN,
+Where Scrapy has a setting of its own, that one applies: CONCURRENT_REQUESTS, CONCURRENT_REQUESTS_PER_DOMAIN,
 DOWNLOAD_DELAY, DOWNLOAD_TIMEOUT, DOWNLOAD_MAXSIZE, USER_AGENT, LOGSTATS_INTERVAL, JOBDIR, the TLS settings.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import zoneinfo
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from scrapy.exceptions import UsageError
 from scrapy.settings import BaseSettings
 
-from headway.config import checks
-from headway.config.deadline import deadline_at
-from headway.config.holidays import national_holidays
-from headway.config.job import machine_zone
+from headway.config.job import national_holidays
+from headway.config.keys import DeclaredKey, root_of
+from headway.config.reading import SETTING_PREFIX, Path, Source, convert_as, read_values, setting_suggestion
+from headway.config.schema import ScrapySettings
+from headway.config.values import FLAG, deadline_at, machine_zone
 from headway.errors import HeadwayError, JobError
 from headway.model.page import Site
-from headway.parse.url import page_of
-from headway.policy.allocation.problem import Objective
-from headway.policy.calendar import Calendar
-from headway.policy.timetable import Entry, Timetable
-from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
-
-T = TypeVar("T")
-
-_SITE_KEYS = frozenset({"deadline", "weight", "data"})
-_ENTRY_KEYS = frozenset({"bandwidth", "days", "hours"})
-_LONGEST_HOLD = "1 h"
+from headway.pages.url import page_of
+from headway.planning.problem import Objective
+from headway.policy.timetable import Calendar, Entry, Timetable
+from headway.units import UNBOUNDED, Bytes, Instant, Seconds
 
 
 class SettingsError(JobError, UsageError):
-    """A setting that cannot be read. Scrapy prints it in one line where it can."""
+    """An invalid setting. As a UsageError, Scrapy prints it in one line where possible."""
 
     def __init__(self, message: str) -> None:
         UsageError.__init__(self, message, print_help=False)
 
 
-class SiteWish(msgspec.Struct, frozen=True):
-    """What HEADWAY_SITES says of one site."""
+class SiteSettings(msgspec.Struct, frozen=True):
+    """The entry of one site in HEADWAY_SITES."""
 
     deadline_at: Instant | None = None
     weight: float = 1.0
@@ -50,156 +44,138 @@ class SiteWish(msgspec.Struct, frozen=True):
 
 
 class LinkSettings(msgspec.Struct, frozen=True):
+    """The settings of a spider's link, checked and converted."""
+
     timetable: Timetable
     deadline_at: Instant | None
-    """Of every site that has none of its own."""
-    sites: Mapping[Site, SiteWish]
+    """The deadline of every site without its own."""
+    sites: Mapping[Site, SiteSettings]
     objective: Objective
     calendar: Calendar
     folder: str
-    """Where what was learnt of servers is kept; relative to Scrapy's data folder."""
+    """Where the rates of servers are stored; relative to Scrapy's data folder."""
     allow_private: bool
     longest_hold_s: Seconds
     log_every_s: Seconds
-    lanes: int
-    """How many requests to a site may be under way."""
+    max_in_flight: int
+    """How many requests to one site may be in flight."""
     delay_s: Seconds
 
-    def wish_for(self, site: Site) -> SiteWish:
-        """HEADWAY_SITES may name a site with its scheme, or a host alone."""
+    def settings_of(self, site: Site) -> SiteSettings:
+        """The settings of a site, which HEADWAY_SITES may name with its scheme or by its host only."""
         host = site.partition("://")[2]
-        return self.sites.get(site) or self.sites.get(Site(host)) or _NO_WISH
+        return self.sites.get(site) or self.sites.get(Site(host)) or _NO_SETTINGS
 
 
-_NO_WISH = SiteWish()
+_NO_SETTINGS = SiteSettings()
+
+
+class _Settings(Source):
+    """Errors name the setting: HEADWAY_SITES['www.example.org']['deadline']."""
+
+    def error(self, path: Path, message: str) -> JobError:
+        first, *rest = path
+        # Write examples in the message as in settings.py, not as in a job file.
+        message = re.sub(rf"\b{first} = ", f"{_setting(str(first))} = ", message)
+        return SettingsError(f"{_setting(str(first))}{''.join(f'[{part!r}]' for part in rest)}: {message}")
 
 
 def read_settings(now: Instant, settings: BaseSettings) -> LinkSettings:
-    """Raises SettingsError, which names the setting."""
-    zone = _zone(settings)
-    due = settings.get("HEADWAY_DEADLINE")
-    usual = settings.get("HEADWAY_BANDWIDTH")
-    entries = tuple(
-        _entry(number, entry) for number, entry in enumerate(_listed(settings, "HEADWAY_TIMETABLE"))
-    )
-    rate = UNBOUNDED if usual is None else _read(checks.rate, usual, "HEADWAY_BANDWIDTH", "2 Mbit/s")
+    """Read all settings that begin with HEADWAY_. Raises SettingsError if one is invalid or unknown."""
+    _refuse_unknown(settings)
+    source = _Settings("settings")
+    keys = root_of(ScrapySettings).keys
+    given = {name: value for name, key in keys.items() if (value := _value(settings, key)) is not None}
+    values = read_values(convert_as(ScrapySettings, given, source), root_of(ScrapySettings), source)
+    zone = values["timezone"] or machine_zone()
+    usual = values["bandwidth"]
     return LinkSettings(
-        timetable=Timetable(BytesPerSecond(rate), entries, zone),
-        deadline_at=None if due is None else _deadline(due, now, zone, "HEADWAY_DEADLINE"),
-        sites=_sites(now, settings, zone),
-        objective=_objective(settings.get("HEADWAY_OBJECTIVE", "max-completion")),
-        calendar=_calendar(settings, zone),
-        folder=str(settings.get("HEADWAY_DIR", "headway")),
-        allow_private=settings.getbool("HEADWAY_ALLOW_PRIVATE", True),
-        longest_hold_s=_read(
-            checks.timeout,
-            settings.get("HEADWAY_MAX_RETRY_AFTER", _LONGEST_HOLD),
-            "HEADWAY_MAX_RETRY_AFTER",
-            _LONGEST_HOLD,
-        ),
+        timetable=Timetable(UNBOUNDED if usual is None else usual, _entries(values["timetable"]), zone),
+        deadline_at=_deadline(values["deadline"], now, zone, source, ("deadline",)),
+        sites=_sites(values["sites"], now, zone, source),
+        objective=Objective(values["objective"]),
+        calendar=_calendar(values["country"], zone, source),
+        folder=values["dir"],
+        allow_private=values["allow_private"],
+        longest_hold_s=values["max_retry_after"],
         log_every_s=Seconds(settings.getfloat("LOGSTATS_INTERVAL")),
-        lanes=max(1, settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")),
+        max_in_flight=max(1, settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")),
         delay_s=Seconds(settings.getfloat("DOWNLOAD_DELAY")),
     )
 
 
-def _read(parse: Callable[[str], T], value: object, name: str, example: str) -> T:
+def _refuse_unknown(settings: BaseSettings) -> None:
+    """Without this check a misspelt HEADWAY_BANDWIDTH would mean a crawl without a bound."""
+    for name in settings:
+        if advice := setting_suggestion(str(name)):
+            raise SettingsError(f"{name}: {advice}")
+
+
+def _setting(key: str) -> str:
+    return f"{SETTING_PREFIX}{key.upper()}"
+
+
+def _value(settings: BaseSettings, key: DeclaredKey) -> Any:
+    """The value of a setting. Values from the command line (`scrapy crawl -s NAME=VALUE`) are text: flags are
+    read as Scrapy does, tables and lists as JSON."""
+    name = _setting(key.name)
+    value = settings.get(name)
     if not isinstance(value, str):
-        raise SettingsError(f"{name}: {value!r} is not text with a unit such as {example!r}")
-    try:
-        return parse(value)
-    except HeadwayError as problem:
-        raise SettingsError(f"{name}: {problem}") from None
-
-
-def _deadline(text: object, now: Instant, zone: dt.tzinfo, name: str) -> Instant:
-    return _read(lambda written: deadline_at(written, now, zone), text, name, "2 h")
-
-
-def _entry(number: int, entry: object) -> Entry:
-    name = f"HEADWAY_TIMETABLE[{number}]"
-    table = _table(entry, _ENTRY_KEYS, name)
-    if "bandwidth" not in table:
-        raise SettingsError(f"{name}: the key 'bandwidth' is missing")
-    rate = _read(checks.rate, table["bandwidth"], f"{name}['bandwidth']", "2 Mbit/s")
-    try:
-        return Entry.parse(str(table.get("days", "mon-sun")), str(table.get("hours", "00:00-24:00")), rate)
-    except HeadwayError as problem:
-        raise SettingsError(f"{name}: {problem}") from None
-
-
-def _sites(now: Instant, settings: BaseSettings, zone: dt.tzinfo) -> dict[Site, SiteWish]:
-    wishes: dict[Site, SiteWish] = {}
-    for key, value in settings.getdict("HEADWAY_SITES").items():
-        name = f"HEADWAY_SITES[{key!r}]"
-        table = _table(value, _SITE_KEYS, name)
-        weight = table.get("weight", 1.0)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0:
-            raise SettingsError(f"{name}['weight']: {weight!r} is not a number above zero")
-        due, data = table.get("deadline"), table.get("data")
-        wishes[_site(str(key), name)] = SiteWish(
-            None if due is None else _deadline(due, now, zone, f"{name}['deadline']"),
-            float(weight),
-            None if data is None else _read(checks.size, data, f"{name}['data']", "50 MB"),
-        )
-    return wishes
-
-
-def _site(key: str, name: str) -> Site:
-    page = page_of(key if "://" in key else f"http://{key}")
-    if page is None:
-        raise SettingsError(f"{name}: not a site such as 'https://www.example.org' or 'www.example.org'")
-    return page.site if "://" in key else Site(page.site.partition("://")[2])
-
-
-def _table(value: object, known: frozenset[str], name: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{name}: {value!r} is not a dict")
-    if strangers := sorted(set(value) - known):
-        raise SettingsError(
-            f"{name}: there is no key {strangers[0]!r}; known here: {', '.join(sorted(known))}"
-        )
-    return value
-
-
-def _listed(settings: BaseSettings, name: str) -> list[object]:
-    value = settings.get(name) or []
-    if isinstance(value, str):  # from the command line: `scrapy crawl -s NAME=JSON`
+        return dict(value) if isinstance(value, BaseSettings) else value
+    if key.kind is FLAG:
         try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            value = settings.get(name)
-    if not isinstance(value, list | tuple):
-        raise SettingsError(f"{name}: {value!r} is not a list of dicts with 'bandwidth', 'days' and 'hours'")
-    return list(value)
-
-
-def _objective(name: object) -> Objective:
+            return settings.getbool(name)
+        except ValueError:
+            return value
+    if not (key.is_list or key.is_map):
+        return value
     try:
-        return Objective(str(name))
-    except ValueError:
-        raise SettingsError(
-            f"HEADWAY_OBJECTIVE: {name!r} is none of {', '.join(map(repr, map(str, Objective)))}"
-        ) from None
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
 
 
-def _zone(settings: BaseSettings) -> dt.tzinfo:
-    name = settings.get("HEADWAY_TIMEZONE")
-    if name is None:
-        return machine_zone()
+def _entries(values: tuple[dict[str, Any], ...]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(entry["days"], from_minute, to_minute, entry["bandwidth"])
+        for entry in values
+        for from_minute, to_minute in [entry["hours"]]
+    )
+
+
+def _deadline(value: str | None, now: Instant, zone: dt.tzinfo, source: Source, path: Path) -> Instant | None:
     try:
-        return zoneinfo.ZoneInfo(str(name))
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise SettingsError(
-            f"HEADWAY_TIMEZONE: {name!r} is not a time zone such as 'Europe/Berlin'"
-        ) from None
+        return None if value is None else deadline_at(value, now, zone)
+    except HeadwayError as problem:
+        raise source.error(path, str(problem)) from None
 
 
-def _calendar(settings: BaseSettings, zone: dt.tzinfo) -> Calendar:
-    country = settings.get("HEADWAY_COUNTRY")
+def _sites(
+    values: Mapping[str, dict[str, Any]], now: Instant, zone: dt.tzinfo, source: Source
+) -> dict[Site, SiteSettings]:
+    return {
+        _site(name, source): SiteSettings(
+            _deadline(table["deadline"], now, zone, source, ("sites", name, "deadline")),
+            float(table["weight"]),
+            table["data"],
+        )
+        for name, table in values.items()
+    }
+
+
+def _site(name: str, source: Source) -> Site:
+    page = page_of(name if "://" in name else f"http://{name}")
+    if page is None:
+        raise source.error(
+            ("sites", name), "not a site such as 'https://www.example.org' or 'www.example.org'"
+        )
+    return page.site if "://" in name else Site(page.site.partition("://")[2])
+
+
+def _calendar(country: str | None, zone: dt.tzinfo, source: Source) -> Calendar:
     if country is None:
         return Calendar(zone)
     try:
-        return Calendar(zone, national_holidays(str(country), set()))
+        return Calendar(zone, national_holidays(country))
     except HeadwayError as problem:
-        raise SettingsError(f"HEADWAY_COUNTRY: {problem}") from None
+        raise source.error(("country",), str(problem)) from None

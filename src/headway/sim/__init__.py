@@ -1,1 +1,1 @@
-"""The driver in virtual time: a heap of events and a web that is only described."""
+"""Crawls in virtual time of a described web."""

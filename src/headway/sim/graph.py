@@ -1,39 +1,50 @@
-"""Webs in files. A graph is a folder:
-
-nodes.tsv.xz  a header `id host size url`, then a line for each page, tab-separated; id counts from 0,
-              size is in bytes or empty, url may be empty or a path
-adj.txt.xz    line i has the pages that page i links to, ascending: the first as it is, then the gaps
-META.json     optional: `pages`, `edges`, and `sha256` of the two files, which are checked if given
-seeds.txt     optional: the pages to begin with, one a line; otherwise the first page of each host
-"""
+"""Webs from files: a graph folder, or the recorded pages of an earlier run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import lzma
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.errors import HeadwayError
-from headway.sim.web import Numbers, Web, draw_sizes
+from headway.archive.files import clear_errors
+from headway.errors import HeadwayError, StoreError
+from headway.model.page import PageKey, Site
+from headway.policy.ordering.ranked import pagerank
+from headway.sim.recorded import RecordedServers
+from headway.sim.web import Floats, Numbers, Servers, Web, draw_sizes
+from headway.store import rows, schema
+from headway.store.reader import database_of
 
+# Webs in files. A graph is a folder:
+#
+# nodes.tsv.xz  a header `id host size url`, then a line for each page, tab-separated; id counts from 0,
+#               size is in bytes or empty, url may be empty or a path
+# adj.txt.xz    line i has the pages that page i links to, ascending: the first as it is, then the gaps
+# META.json     optional: `pages`, `edges`, and `sha256` of the two files, which are checked if given
+# seeds.txt     optional: the first pages to fetch, one per line; otherwise the first page of each host
+
+NODES = "nodes.tsv.xz"
 _HEADER = "id\thost\tsize\turl"
 
 
 def load_graph(folder: Path, *, seed: int = 0) -> Web:
-    """Read a graph folder. Page sizes that it does not know are drawn from the seed."""
+    """Read a graph folder. Unknown page sizes are drawn from the seed."""
     if not folder.is_dir():
         raise HeadwayError(f"{folder} is not a graph folder (with nodes.tsv.xz and adj.txt.xz)")
     meta = _read_meta(folder)
     _check_digests(folder, meta)
-    hosts, sizes, paths = _read_nodes(folder / "nodes.tsv.xz")
+    hosts, sizes, paths = _read_nodes(folder / NODES)
     starts, targets = _read_links(folder / "adj.txt.xz", len(hosts))
     for key, count in (("pages", len(hosts)), ("edges", len(targets))):
         if key in meta and meta[key] != count:
-            raise HeadwayError(f"{folder}: META.json promises {meta[key]} {key}, the files have {count}")
+            raise HeadwayError(f"{folder}: META.json says {meta[key]} {key}, but the files have {count}")
     names = dict.fromkeys(hosts)
     number = {name: place for place, name in enumerate(names)}
     site_of = np.array([number[host] for host in hosts], dtype=np.int32)
@@ -53,7 +64,7 @@ def load_graph(folder: Path, *, seed: int = 0) -> Web:
 def save_graph(web: Web, folder: Path) -> None:
     """Write a web as a graph folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    with lzma.open(folder / "nodes.tsv.xz", "wt", encoding="utf-8", newline="\n") as file:
+    with lzma.open(folder / NODES, "wt", encoding="utf-8", newline="\n") as file:
         file.write(_HEADER + "\n")
         for page in range(web.pages):
             path = web.paths[page] if web.paths is not None else ""
@@ -64,8 +75,7 @@ def save_graph(web: Web, folder: Path) -> None:
             file.write(" ".join(map(str, row.tolist())) + "\n")
     (folder / "seeds.txt").write_text("\n".join(map(str, web.seeds.tolist())))
     digests = {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        for name in ("nodes.tsv.xz", "adj.txt.xz")
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (NODES, "adj.txt.xz")
     }
     meta = {"name": web.name, "pages": web.pages, "edges": web.links, "sha256": digests}
     (folder / "META.json").write_text(json.dumps(meta, indent=1))
@@ -115,14 +125,14 @@ def _read_nodes(path: Path) -> tuple[list[str], NDArray[np.int64], list[str]]:
     for number, line in enumerate(lines):
         fields = line.split("\t")
         if len(fields) != 4:
-            raise HeadwayError(f"{path}, line {number + 2}: {len(fields)} fields where 4 are due")
+            raise HeadwayError(f"{path}, line {number + 2}: {len(fields)} fields instead of 4")
         page, host, size, url = fields
         if page != str(number):
-            raise HeadwayError(f"{path}, line {number + 2}: page {number} is due, not {page[:20]!r}")
+            raise HeadwayError(f"{path}, line {number + 2}: the id must be {number}, not {page[:20]!r}")
         if not host:
-            raise HeadwayError(f"{path}, line {number + 2}: page {number} is on no host")
+            raise HeadwayError(f"{path}, line {number + 2}: page {number} has no host")
         if size and not size.isdecimal():
-            raise HeadwayError(f"{path}, line {number + 2}: {size[:20]!r} is no number of bytes")
+            raise HeadwayError(f"{path}, line {number + 2}: {size[:20]!r} is not a number of bytes")
         hosts.append(host)
         sizes[number] = int(size) if size else -1
         paths.append(url)
@@ -133,7 +143,7 @@ def _read_links(path: Path, pages: int) -> tuple[NDArray[np.int64], Numbers]:
     lines = _read_lines(path)
     if len(lines) != pages:
         raise HeadwayError(
-            f"{path} has {len(lines)} lines for {pages} pages: it is truncated or another web's"
+            f"{path} has {len(lines)} lines for {pages} pages: it is truncated or belongs to another web"
         )
     starts = np.zeros(pages + 1, dtype=np.int64)
     np.cumsum([line.count(" ") + 1 if line else 0 for line in lines], out=starts[1:])
@@ -153,7 +163,7 @@ def _read_links(path: Path, pages: int) -> tuple[NDArray[np.int64], Numbers]:
     if len(wrong):
         line = int(np.searchsorted(starts, wrong[0], side="right"))
         raise HeadwayError(
-            f"{path}, line {line}: a link to page {targets[wrong[0]]} cannot be;"
+            f"{path}, line {line}: a link to page {targets[wrong[0]]} is not valid;"
             f" pages are numbered 0 to {pages - 1}, ascending in a line"
         )
     return starts, targets.astype(np.int32)
@@ -179,5 +189,280 @@ def _read_seeds(path: Path, site_of: Numbers) -> Numbers:
             raise HeadwayError(f"{path}, line {number}: {line[:20]!r} is not a page of this web")
         seeds.append(int(line))
     if not seeds:
-        raise HeadwayError(f"{path} names no page to begin with")
+        raise HeadwayError(f"{path} has no page to begin with")
     return np.array(list(dict.fromkeys(seeds)), dtype=np.int32)
+
+
+# The web of an earlier run, as far as it was fetched, to simulate another strategy or bandwidth.
+#
+# Pages without a recorded link (from a sitemap, or a page of an earlier crawl) are known from the start. Each
+# site's latency and rate are fitted to the answers of the run. Answers that came while the link was used up
+# to its bound show only that their server is no slower.
+
+_ANSWERED = """
+    SELECT page.id, site.site, page.key, page.status, page.path, page.wire_bytes, page.duration_s, page.links,
+           page.fetched_at, page.timing
+    FROM page JOIN site ON site.id = page.site_id
+    WHERE page.state = 'done' OR page.status > 0 ORDER BY page.id"""
+_ROBOTS = "SELECT site.site, robots.text FROM robots JOIN site ON site.id = robots.site_id"
+_NOT_MODIFIED = 304
+_FEW = 8
+_FASTEST_BYTES_PER_S = 1e9
+_SHORTEST_S = 1e-9
+_BUSY = 0.85
+_SPAN_SAMPLES = 5
+_WELL_USED = 0.75
+_QUICKEST = 0.02
+_LEAST_FREE = 3
+_ROUNDS = 50
+_MEASURED = 0.5
+"""The part of the answers whose times must have been measured."""
+_SAMPLES = "SELECT at, wire_bytes, capacity_bytes_per_s FROM sample ORDER BY id"
+Samples = tuple[Floats, Floats, Floats]
+"""Readings of the link: when, bytes received until then, and the bound from then on."""
+
+
+def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedServers]:
+    """The fetched pages of a run, and its servers: as they answered, or, in a run of an earlier version of
+    headway, which did not measure the parts of each answer, with a mean latency and rate."""
+    last = _last_answers(path)
+    starts, targets = _links(last)
+    sites = list(dict.fromkeys(site for site, _ in last))
+    site_number = {site: place for place, site in enumerate(sites)}
+    site_of = np.array([site_number[site] for site, _ in last], dtype=np.int32)
+    sizes = np.array([answer.wire_bytes for answer in last.values()], dtype=np.int64)
+    lengths_s = np.array([answer.duration_s for answer in last.values()], dtype=np.float64)
+    web = Web(
+        f"{path.resolve().name} (recorded)",
+        starts,
+        targets,
+        site_of,
+        np.maximum(sizes, 1),
+        sites,
+        _beginnings(starts, targets),
+        [rows.url_of(answer.path, site) for (site, _), answer in last.items()],
+    )
+    begun_at = np.array([answer.fetched_at for answer in last.values()], dtype=np.float64)
+    limited = limited_by_link(_samples(path), begun_at, lengths_s)
+    servers = fit_servers(site_of, sizes, lengths_s, len(sites), seed, limited)
+    timings = [rows.unpack_timing(answer.timing) for answer in last.values()]
+    if sum(timing is not None for timing in timings) < _MEASURED * len(timings):
+        return web, servers
+    return web, RecordedServers(site_of, sizes, timings, servers, seed)
+
+
+def ranks_of_run(path: Path) -> dict[PageKey, float]:
+    """The PageRank of every page that a run fetched: for its report, and for the ordering "optimal"."""
+    last = _last_answers(path)
+    ranks = pagerank(*_links(last)).tolist()
+    return {key: rank for (_, key), rank in zip(last, ranks, strict=True)}
+
+
+class _Answer(NamedTuple):
+    path: str
+    wire_bytes: int
+    duration_s: float
+    links: bytes | None
+    fetched_at: float
+    """When the request was issued."""
+    timing: bytes | None = None
+
+
+def robots_of_run(path: Path) -> dict[Site, str]:
+    """The robots.txt files of the run, by site."""
+    database = database_of(path)
+    connection = schema.open_for_reading(database)
+    try:
+        with clear_errors(database):
+            return {Site(site): text for site, text in connection.execute(_ROBOTS) if text}
+    finally:
+        connection.close()
+
+
+def _last_answers(path: Path) -> dict[tuple[Site, PageKey], _Answer]:
+    """The newest full answer of each page: a 304 has neither the size of the page nor its duration."""
+    last: dict[tuple[Site, PageKey], _Answer] = {}
+    database = database_of(path)
+    connection = schema.open_for_reading(database)
+    try:
+        with clear_errors(database):
+            for number, site, key, status, *row in connection.execute(_ANSWERED):
+                answer, before = _checked(database, number, row), last.get((site, key))
+                if before is not None and status == _NOT_MODIFIED:
+                    answer = before._replace(links=answer.links or before.links)
+                last[site, key] = answer
+    finally:
+        connection.close()
+    if not last:
+        raise HeadwayError(
+            f"{path}: the run has fetched no page, so there is no web to simulate; crawl first, or simulate"
+            " the job file"
+        )
+    return last
+
+
+def _checked(database: Path, number: int, row: Sequence[Any]) -> _Answer:
+    """SQLite stores any value as a number; a value that cannot be simulated is reported here."""
+    path, wire_bytes, duration_s, links, fetched_at, timing = row
+    sound = {
+        "path": isinstance(path, str),
+        "wire_bytes": isinstance(wire_bytes, int) and wire_bytes >= 0,
+        "duration_s": isinstance(duration_s, int | float) and 0 <= duration_s < math.inf,
+        "links": links is None or (isinstance(links, bytes) and len(links) % 8 == 0),
+        "fetched_at": isinstance(fetched_at, int | float),
+        "timing": timing is None or isinstance(timing, bytes),
+    }
+    for (name, is_sound), value in zip(sound.items(), row, strict=True):
+        if not is_sound:
+            raise StoreError(
+                f"{database}: row {number} of the table page has a {name} of {value!r:.60}; the store is"
+                " damaged: restore the run folder from a copy, or crawl into a new one"
+            )
+    return _Answer(path, wire_bytes, duration_s, links, fetched_at, timing)
+
+
+def _links(last: dict[tuple[Site, PageKey], _Answer]) -> tuple[NDArray[np.int64], Numbers]:
+    """The links among the pages, in rows, without links of a page to itself."""
+    number = {key: place for place, (_, key) in enumerate(last)}
+    links = []
+    for own, answer in enumerate(last.values()):
+        keys = np.frombuffer(answer.links, dtype="<i8").tolist() if answer.links else []
+        links.append(sorted({number[key] for key in keys if key in number} - {own}))
+    starts = np.zeros(len(last) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in links], out=starts[1:])
+    return starts, np.array([target for row in links for target in row], dtype=np.int32)
+
+
+def limited_by_link(samples: Samples, begun_at: Floats, lengths_s: Floats) -> NDArray[np.bool_]:
+    """Which answers came while the link was used up to its bound, so that their servers may be faster.
+
+    The store has a sample of the link for each second. An answer counts as limited if the link was nearly
+    full from the sample before its request to the sample after its end.
+    """
+    at, received, capacity = samples
+    if len(at) < 2:
+        return np.zeros(len(begun_at), dtype=np.bool_)
+    first = np.clip(np.searchsorted(at, begun_at, side="right") - 1, 0, len(at) - 2)
+    last = np.clip(np.searchsorted(at, begun_at + lengths_s), first + 1, len(at) - 1)
+    carried = np.concatenate(([0.0], np.cumsum(np.diff(at) * np.minimum(capacity[:-1], 1e15))))
+    could = np.maximum(carried[last] - carried[first], 1e-9)
+    limited: NDArray[np.bool_] = (received[last] - received[first]) >= _BUSY * could
+    return limited
+
+
+def fit_servers(  # noqa: PLR0917  columns of one table
+    site_of: Numbers,
+    sizes: NDArray[np.int64],
+    lengths_s: Floats,
+    count: int,
+    seed: int,
+    limited: NDArray[np.bool_] | None = None,
+) -> Servers:
+    """Duration = latency + size / rate, for each site by its answers.
+
+    Sites whose answers were all limited by the link are known only to be no slower: see `_fit_limited`. Sites
+    without answers are drawn from `seed`.
+    """
+    usual = Servers.drawn(count, seed)
+    latency_s = usual.connect_s + usual.answer_s
+    rate = usual.rate_bytes_per_s.copy()
+    for site in range(count):
+        mine = site_of == site
+        size, length_s = sizes[mine].astype(np.float64), lengths_s[mine]
+        if not size.sum() or not length_s.sum():
+            continue
+        if limited is not None and limited[mine].any():
+            latency_s[site], rate[site] = _fit_limited(size, length_s, limited[mine])
+        else:
+            latency_s[site], rate[site] = _fit_free(size, length_s)
+    rate = np.clip(rate, 1.0, _FASTEST_BYTES_PER_S)
+    return Servers(latency_s / 2, latency_s / 2, rate)
+
+
+def _fit_free(size: Floats, length_s: Floats) -> tuple[float, float]:
+    """Latency and rate that keep the mean duration.
+
+    By least squares if there are enough pages. If that gave a negative latency, the latency is zero; if
+    larger pages took no longer, half of a typical answer is latency; the rate follows from the mean.
+    """
+    spread = size.var()
+    slope = float(np.cov(size, length_s, bias=True)[0, 1] / spread) if len(size) >= _FEW and spread else 0.0
+    mean_s = float(length_s.mean())
+    if slope > 0:
+        latency_s = max(0.0, mean_s - slope * float(size.mean()))
+    else:
+        latency_s = min(float(np.median(length_s)), mean_s) / 2
+    return latency_s, float(size.mean()) / max(mean_s - latency_s, _SHORTEST_S)
+
+
+def _fit_limited(size: Floats, length_s: Floats, limited: NDArray[np.bool_]) -> tuple[float, float]:
+    """Log-normal rates, where a limited answer says only that the rate is no lower (a Tobit model, fitted by
+    expectation and maximisation). With too few unlimited answers only the best rate is known; twice that is
+    taken. Latency is the duration of the fastest answers."""
+    from scipy.stats import norm  # importing it takes half a second, which a crawl need not wait for
+
+    latency_s = float(np.quantile(length_s, _QUICKEST))
+    # Nearly all the duration of small answers is latency, which says nothing about the rate.
+    large = size >= np.median(size)
+    size, length_s, limited = size[large], length_s[large], limited[large]
+    seen = np.log(np.maximum(size, 1.0) / np.maximum(length_s - latency_s, 0.1 * length_s + _SHORTEST_S))
+    free = ~limited
+    if free.sum() < _LEAST_FREE:
+        return latency_s, 2.0 * float(np.exp(seen.max()))
+    bound = seen[limited]
+    mean, deviation = float(seen.mean()), float(seen.std()) or 0.1
+    for _ in range(_ROUNDS):
+        z = (bound - mean) / deviation
+        hazard = np.exp(norm.logpdf(z) - norm.logsf(z))
+        likely = mean + deviation * hazard
+        variance = deviation**2 * np.maximum(1.0 + z * hazard - hazard**2, 0.0)
+        mean = float(np.concatenate((seen[free], likely)).mean())
+        squares = np.concatenate(((seen[free] - mean) ** 2, (likely - mean) ** 2 + variance))
+        deviation = min(max(math.sqrt(float(squares.mean())), 1e-3), 1.0)
+    return latency_s, math.exp(mean)
+
+
+def use_of_bound(path: Path) -> float:
+    """The part of its bound that a run used while there was enough to fetch: the median over spans of some
+    seconds in which the link was nearly full; 1 if there were too few. No pacer uses all of a bound that it
+    may not exceed."""
+    at, received, capacity = _samples(path)
+    if len(at) <= _SPAN_SAMPLES:
+        return 1.0
+    carried = np.concatenate(([0.0], np.cumsum(np.diff(at) * np.minimum(capacity[:-1], 1e15))))
+    could = carried[_SPAN_SAMPLES:] - carried[:-_SPAN_SAMPLES]
+    got = received[_SPAN_SAMPLES:] - received[:-_SPAN_SAMPLES]
+    known = could > 0
+    shares = got[known] / could[known]
+    full = shares[shares >= _BUSY]
+    return min(1.0, float(np.quantile(full, _WELL_USED))) if len(full) >= _SPAN_SAMPLES else 1.0
+
+
+def _samples(path: Path) -> Samples:
+    database = database_of(path)
+    connection = schema.open_for_reading(database)
+    try:
+        with clear_errors(database):
+            rows_of = connection.execute(_SAMPLES).fetchall()
+    finally:
+        connection.close()
+    columns = np.array(rows_of, dtype=np.float64).reshape(len(rows_of), 3)
+    return columns[:, 0], columns[:, 1], np.where(np.isnan(columns[:, 2]), np.inf, columns[:, 2])
+
+
+def _beginnings(starts: NDArray[np.int64], targets: Numbers) -> Numbers:
+    """The smallest set of pages, in the order of the run, from which all are reached."""
+    reached = np.zeros(len(starts) - 1, dtype=np.bool_)
+    seeds: list[int] = []
+    for page in range(len(reached)):
+        if reached[page]:
+            continue
+        seeds.append(page)
+        coming: Sequence[int] = [page]
+        reached[page] = True
+        while coming:
+            rows_of = [targets[starts[one] : starts[one + 1]] for one in coming]
+            found = np.unique(np.concatenate(rows_of))
+            coming = found[~reached[found]].tolist()
+            reached[found] = True
+    return np.array(seeds, dtype=np.int32)

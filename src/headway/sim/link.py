@@ -1,29 +1,59 @@
-"""The crawler's link as a fluid: shared by the transfers under way, none faster than its server gives.
-
-Each transfer waits for its latency, then receives. The link's capacity is shared max-min fairly by weight:
-whoever can take no more than a fair share gets what it can take, and the rest is shared among the others.
-A transfer's end is reckoned anew only when its rate changes. The functions work on arrays, so that the
-plain simulation and the compiled one (`sim.fast`) reckon with the same arithmetic, bit by bit.
-"""
+"""The crawler's link as a fluid, shared by the transfers in progress; loops compiled by numba if it is
+installed."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.sim.compiled import compiled
+F = TypeVar("F", bound=Callable[..., Any])
+
+HAS_COMPILER = importlib.util.find_spec("numba") is not None
+
+
+def compiled(function: F) -> F:
+    """Compile a function. It must not create arrays: its arguments are not reference-counted, since with
+    dozens of them in a call the counting would cost more than the work."""
+    return _compiled(function, _nrt=False)
+
+
+def compiled_making_arrays(function: F) -> F:
+    return _compiled(function)
+
+
+def _compiled(function: F, **options: bool) -> F:
+    if not HAS_COMPILER:
+        return function
+    numba = importlib.import_module("numba")
+    try:
+        # Compiled code is cached beside the module, if that folder is writable.
+        quick: F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:
+        quick = numba.njit(**options)(function)
+    return quick
+
+
+# The crawler's link as a fluid, shared by the transfers in progress, none faster than its server.
+#
+# Each transfer waits for its latency, then receives. The link's capacity is shared max-min fairly by weight:
+# a transfer that cannot use a fair share gets what it can use, and the rest is shared among the others. A
+# transfer's end is computed again only when its rate changes. The functions work on arrays, so that the plain
+# simulation and the compiled one (`sim.accelerator_loop`) use the same arithmetic, bit by bit.
 
 IDLE, LATENT, RECEIVING = 0, 1, 2
 
 
 class Slots(NamedTuple):
-    """A slot for each connection that may be under way."""
+    """A slot for each possible connection."""
 
     at: NDArray[np.float64]
-    """When the slot's latency or transfer ends, as things stand."""
+    """When the slot's latency or transfer ends, at the present rates."""
     stage: NDArray[np.int8]
     left_bytes: NDArray[np.float64]
     since: NDArray[np.float64]
@@ -31,17 +61,17 @@ class Slots(NamedTuple):
     cap: NDArray[np.float64]
     weight: NDArray[np.float64]
     receiving: NDArray[np.int32]
-    """The slots that receive, by cap / weight: those that a small share satisfies come first."""
+    """The receiving slots, by cap / weight: slots that a small share satisfies come first."""
     coming: NDArray[np.int32]
     """A heap of the slots in use, by `at`."""
     place: NDArray[np.int32]
-    """Where in that heap a slot is."""
+    """The position of a slot in that heap."""
     free: NDArray[np.int32]
     finished: NDArray[np.int32]
     counts: NDArray[np.int64]
     """How many slots receive, are free, are in use; and 1 while the link is saturated."""
     wanted: NDArray[np.float64]
-    """One cell: the sum of the caps of the slots that receive."""
+    """One cell: the sum of the caps of the receiving slots."""
 
 
 def new_slots(count: int) -> Slots:
@@ -72,10 +102,10 @@ def new_slots(count: int) -> Slots:
 
 
 @compiled
-def begin_transfer(  # noqa: PLR0917  compiled functions take arguments by place
+def begin_transfer(  # noqa: PLR0917  compiled functions take positional arguments
     slots: Slots, now: float, latency_s: float, size_bytes: float, cap: float, weight: float
 ) -> int:
-    """Take a free slot; the caller knows that there is one."""
+    """Take a free slot; the caller has checked that there is one."""
     slots.counts[1] -= 1
     slot = int(slots.free[slots.counts[1]])
     slots.stage[slot] = LATENT
@@ -100,7 +130,7 @@ def next_change_at(slots: Slots) -> float:
 
 @compiled
 def advance(slots: Slots, now: float, capacity: float) -> int:
-    """Let everything happen that is due; returns how many transfers ended (their slots in `finished`)."""
+    """Process everything that is due; returns how many transfers ended (their slots in `finished`)."""
     ended = 0
     is_unshared = False
     while slots.counts[2] > 0:
@@ -123,7 +153,7 @@ def advance(slots: Slots, now: float, capacity: float) -> int:
             slots.at[slot] = math.inf
             _move(slots, slot)
             if slots.counts[3] == 0 and slots.wanted[0] <= capacity:
-                # Nobody else is touched while the link has enough for all.
+                # No other transfer changes while the link has enough for all.
                 _set_rate(slots, slot, now, slots.cap[slot])
             else:
                 is_unshared = True
@@ -146,7 +176,7 @@ def share_link(slots: Slots, now: float, capacity: float) -> None:
     for place in range(count):
         slot = int(slots.receiving[place])
         if slots.counts[3] == 1 and not is_scarce:
-            # What is left may be rounded below the weight of the one that it is left for.
+            # The remainder may be rounded below the weight of the last slot.
             level = max(0.0, capacity - used) / max(weight_left, slots.weight[slot])
             is_scarce = slots.cap[slot] > level * slots.weight[slot]
         if is_scarce:
@@ -159,7 +189,7 @@ def share_link(slots: Slots, now: float, capacity: float) -> None:
 
 @compiled
 def set_weight(slots: Slots, slot: int, weight: float) -> None:
-    """Change a claim; `share_link` has to follow."""
+    """Change a weight; `share_link` has to follow."""
     if slots.stage[slot] == RECEIVING:
         _leave_line(slots, slot)
         slots.weight[slot] = weight
@@ -208,7 +238,7 @@ def _leave_line(slots: Slots, slot: int) -> None:
     slots.counts[0] -= 1
     for later in range(place, slots.counts[0]):
         slots.receiving[later] = slots.receiving[later + 1]
-    # An empty link forgets what rounding has gathered.
+    # An empty link discards accumulated rounding errors.
     slots.wanted[0] = slots.wanted[0] - slots.cap[slot] if slots.counts[0] > 0 else 0.0
 
 
@@ -221,7 +251,7 @@ def _comes_before(slots: Slots, one: int, other: int) -> bool:
 
 @compiled
 def _move(slots: Slots, slot: int) -> None:
-    """Find a slot's place in the heap after its instant has changed."""
+    """Move a slot to its place in the heap after its instant has changed."""
     coming, place = slots.coming, int(slots.place[slot])
     begun = place
     while place > 0:

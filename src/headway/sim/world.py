@@ -1,19 +1,18 @@
-"""A web, its servers and the crawler's link as one world in virtual time, for `sim.kernel.simulate`."""
+"""A web, its servers and the crawler's link as one world in virtual time: for graphs, recorded runs and drawn
+webs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from headway.crawl.inbox import in_order
+from headway.engine.decisions import in_order
 from headway.errors import HeadwayError
-from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetRates
+from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetContention, SetRates
 from headway.model.event import Event, PageSettled, RobotsSettled
-from headway.model.outcome import Kind, Outcome
-from headway.model.page import Page, Site
-from headway.model.robots import AllowAll
+from headway.model.page import AllowAll, Kind, Outcome, Page, RobotsRules, Site, Timing, tries_before
 from headway.sim.link import (
     advance,
     begin_transfer,
@@ -22,13 +21,17 @@ from headway.sim.link import (
     set_weight,
     share_link,
 )
-from headway.sim.trouble import Trouble
-from headway.sim.web import Servers, Web
+from headway.sim.web import ERROR_PAGE_BYTES, Answering, ServerModel, Trouble, Web
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 ROBOTS_BYTES = 500
-_NO_CLAIM = 1e-9
-"""The weight of a site that an allocation does not name: it takes what the others leave."""
+_ALLOW_ALL = AllowAll()
+NO_RULES: Mapping[Site, RobotsRules] = {}
+_UNKNOWN_SITE = Answering(0.0, 0.0, 1e6)
+_ROUNDING_S = 1e-9
+_NO_CLAIM_SHARE = 0.01
+"""Sites without a rate of their own share what the rates leave of the link, but at least this part of it, as
+in `pacing.grants`."""
 
 
 class _Transfer(NamedTuple):
@@ -36,60 +39,68 @@ class _Transfer(NamedTuple):
     answered_at: Instant
     command: FetchPage | FetchRobots
     outcome: Outcome
+    site: Site
+    answering: Answering
+    is_kept: bool
+    page: int | None
+    """Its number; None for a robots.txt, and for a page that is not in the web."""
 
 
 class GraphWorld:
+    """Servers answer after their latency; the link is shared by rate, and the unused share of a site goes to
+    the others at once, as with the live pacer. A world ignores commands to save."""
+
     def __init__(
         self,
         web: Web,
-        servers: Servers,
+        servers: ServerModel,
         trouble: Trouble,
         *,
         max_connections: int,
         keep_open_s: Seconds,
+        rules: Mapping[Site, RobotsRules] = NO_RULES,
+        link_use: float = 1.0,
     ) -> None:
-        if len(servers.rate_bytes_per_s) != len(web.sites):
-            raise HeadwayError("the servers are not those of this web: their number differs")
+        """`rules`: the rules of sites with a robots.txt. `link_use`: the part of a bound that is used when
+        there is enough to fetch."""
+        if len(servers) != len(web.sites):
+            raise HeadwayError("the number of servers is not that of the web's sites")
         self._web = web
         self._servers = servers
-        self._capacity_bytes_per_s = UNBOUNDED
         self._trouble = trouble
         self._keep_open_s = keep_open_s
+        self._rules = rules
+        self._link_use = link_use
+        self._capacity_bytes_per_s = UNBOUNDED
         self._slots = new_slots(max_connections)
         self._under_way: dict[int, _Transfer] = {}
         self.log: list[tuple[int, float, float, float, int, bool]] = []
-        """The pages asked for, as they ended: `sim.record.Record` has the columns."""
-        self._open_until: dict[int, Instant] = {}
-        """By site: until when the server keeps the connection."""
-        self._weights: dict[Site, BytesPerSecond] | None = None
+        """The requested pages in the order of their ends: `sim.study.Record` has the columns."""
+        self.link: list[tuple[float, float]] = []
+        """The bytes per second on the link, since when."""
+        self._open_until: dict[Site, Instant] = {}
+        """Until when the server keeps the connection open."""
+        self._rates: Mapping[Site, BytesPerSecond] | None = None
+        self._common_weight = 1.0
         self._site_number = {web.site(number): number for number in range(len(web.sites))}
+        self._page_number: dict[str, int] = {}
+        """By URL, pages whose key is not their number: such as those of a job."""
 
-    def start(self, now: Instant, command: FetchPage | FetchRobots | SetRates | SetCapacity) -> None:
+    def start(
+        self, now: Instant, command: FetchPage | FetchRobots | SetRates | SetCapacity | SetContention
+    ) -> None:
         match command:
-            case SetRates():
-                self._set_rates(now, command)
+            case SetRates(rates):
+                self._rates = rates
+                self._share(now, has_changed=True)
             case SetCapacity(capacity):
-                self._capacity_bytes_per_s = capacity
-                share_link(self._slots, now, capacity)
+                self._capacity_bytes_per_s = BytesPerSecond(capacity * self._link_use)
+                self._share(now, has_changed=True)
+            case SetContention():
+                pass  # its servers do not stall
             case _:
                 self._ask(now, command)
-
-    def _ask(self, now: Instant, command: FetchPage | FetchRobots) -> None:
-        if isinstance(command, FetchPage):
-            page, attempt = command.lease.page, command.lease.attempt
-            site, name = self._site_number[page.site], page.site
-            outcome = self._trouble.outcome(page.key, site, attempt, int(self._web.size_bytes[page.key]))
-        else:
-            site, name = self._site_number[command.site], command.site
-            is_down = bool(self._trouble.is_down[site])
-            outcome = Outcome(Kind.CONNECT) if is_down else Outcome(Kind.FETCHED, 200, ROBOTS_BYTES)
-        latency_s = float(self._servers.answer_s[site])
-        if now > self._open_until.get(site, -FOREVER):
-            latency_s += float(self._servers.connect_s[site])
-        rate = float(self._servers.rate_bytes_per_s[site])
-        size = float(outcome.wire_bytes)
-        slot = begin_transfer(self._slots, now, latency_s, size, rate, self._weight(name))
-        self._under_way[slot] = _Transfer(now, Instant(now + latency_s), command, outcome)
+        self._note_link(now)
 
     def next_at(self) -> Instant:
         return Instant(next_change_at(self._slots)) if self._under_way else FOREVER
@@ -97,41 +108,130 @@ class GraphWorld:
     def settle(self, now: Instant) -> Sequence[Event]:
         count = advance(self._slots, now, self._capacity_bytes_per_s)
         slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
-        return in_order([self._ended(now, slot) for slot in slots])
+        events = in_order([self._ended(now, slot) for slot in slots])
+        if slots and self._rates is not None:
+            self._share(now)
+        self._note_link(now)
+        return events
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _ask(self, now: Instant, command: FetchPage | FetchRobots) -> None:
+        site = command.lease.page.site if isinstance(command, FetchPage) else command.site
+        number = self._site_number.get(site)
+        answering = _UNKNOWN_SITE if number is None else self._servers.answering(now, number)
+        is_kept = now <= self._open_until.get(site, -FOREVER)
+        latency_s = answering.turnaround_s + answering.first_byte_s
+        if not is_kept:
+            latency_s += answering.connect_s
+        page = self._number_of(command.lease.page) if isinstance(command, FetchPage) else None
+        outcome = self._outcome(command, number, page)
+        size = float(outcome.wire_bytes)
+        rate = answering.rate_bytes_per_s
+        slot = begin_transfer(self._slots, now, latency_s, size, rate, self._weight(site))
+        self._under_way[slot] = _Transfer(
+            now, Instant(now + latency_s), command, outcome, site, answering, is_kept, page
+        )
+        if self._rates is not None:
+            self._share(now)
+
+    def _outcome(self, command: FetchPage | FetchRobots, site: int | None, page: int | None) -> Outcome:
+        if isinstance(command, FetchRobots):
+            if site is not None and self._trouble.is_down[site]:
+                return Outcome(Kind.CONNECT, keep_alive=False)
+            return Outcome(Kind.FETCHED, 200, ROBOTS_BYTES)
+        if site is None or page is None:
+            return Outcome(Kind.MISSING, 404, ERROR_PAGE_BYTES)
+        attempt = tries_before(command.lease.attempt)
+        return self._trouble.outcome(page, site, attempt, int(self._web.size_bytes[page]))
+
+    def _number_of(self, page: Page) -> int | None:
+        if 0 <= page.key < self._web.pages:
+            return page.key
+        if not self._page_number:
+            self._page_number = {self._web.url(number): number for number in range(self._web.pages)}
+        return self._page_number.get(page.url)
 
     def _turn(self, slot: int) -> float:
         command = self._under_way[slot].command
         return command.lease.number if isinstance(command, FetchPage) else FOREVER
 
     def _ended(self, now: Instant, slot: int) -> Event:
-        started_at, answered_at, command, outcome = self._under_way.pop(slot)
-        outcome = msgspec.structs.replace(outcome, duration_s=Seconds(now - started_at))
+        transfer = self._under_way.pop(slot)
+        command, outcome, site = transfer.command, transfer.outcome, transfer.site
+        answering = transfer.answering
+        alone_s = outcome.wire_bytes / answering.rate_bytes_per_s
+        held_s = now - transfer.answered_at - alone_s
+        # Rounding leaves a little also where nothing was held back.
+        held_s = held_s if held_s > _ROUNDING_S else 0.0
+        asked_at = Instant(transfer.started_at + answering.turnaround_s)
+        outcome = msgspec.structs.replace(
+            outcome,
+            duration_s=Seconds(now - asked_at),
+            held_s=Seconds(held_s),
+            peer=site,
+            timing=Timing(
+                asked_at,
+                now,
+                0.0 if transfer.is_kept else answering.connect_s,
+                0.0,
+                answering.first_byte_s,
+                alone_s,
+                held_s,
+                transfer.is_kept,
+            ),
+        )
         if isinstance(command, FetchRobots):
-            self._keep(now, command.site, is_open=outcome.keep_alive)
-            rules = AllowAll() if outcome.kind is Kind.FETCHED else None
-            return RobotsSettled(command.site, rules, FOREVER, outcome)
-        page = command.lease.page
+            self._keep(now, site, is_open=outcome.keep_alive)
+            rules = self._rules.get(site, _ALLOW_ALL) if outcome.kind is Kind.FETCHED else None
+            return RobotsSettled(site, rules, FOREVER, outcome)
         is_fetched = outcome.kind is Kind.FETCHED
-        self.log.append((page.key, started_at, answered_at, now, outcome.wire_bytes, is_fetched))
-        self._keep(now, page.site, is_open=outcome.keep_alive and not command.close_after)
-        return PageSettled(command.lease, outcome, self._links(page) if is_fetched else ())
+        page = transfer.page
+        if page is not None:
+            self.log.append(
+                (page, transfer.started_at, transfer.answered_at, now, outcome.wire_bytes, is_fetched)
+            )
+        self._keep(now, site, is_open=outcome.keep_alive and not command.close_after)
+        links = self._links(page, command.lease.page.depth) if is_fetched and page is not None else ()
+        return PageSettled(command.lease, outcome, links)
 
     def _keep(self, now: Instant, site: Site, *, is_open: bool) -> None:
-        until = Instant(now + self._keep_open_s) if is_open else Instant(-FOREVER)
-        self._open_until[self._site_number[site]] = until
+        self._open_until[site] = Instant(now + self._keep_open_s) if is_open else Instant(-FOREVER)
 
-    def _links(self, page: Page) -> tuple[Page, ...]:
-        return tuple(self._web.page(target, page.depth + 1) for target in self._web.links_of(page.key))
+    def _links(self, page: int, depth: int) -> tuple[Page, ...]:
+        return tuple(self._web.page(target, depth + 1) for target in self._web.links_of(page))
 
-    def _set_rates(self, now: Instant, command: SetRates) -> None:
-        self._weights = command.rates_bytes_per_s
-        for slot, transfer in self._under_way.items():
-            fetch = transfer.command
-            site = fetch.lease.page.site if isinstance(fetch, FetchPage) else fetch.site
-            set_weight(self._slots, slot, self._weight(site))
-        share_link(self._slots, now, self._capacity_bytes_per_s)
+    # -- the link ---------------------------------------------------------------------------------------
+
+    def _share(self, now: Instant, *, has_changed: bool = False) -> None:
+        """Set the weights of the transfers. Sites without a rate weigh less the more of them are active."""
+        common = self._weigh_common()
+        if has_changed or common != self._common_weight:
+            self._common_weight = common
+            for slot, transfer in self._under_way.items():
+                weight = self._weight(transfer.site)
+                if weight != self._slots.weight[slot]:
+                    set_weight(self._slots, slot, weight)
+            share_link(self._slots, now, self._capacity_bytes_per_s)
+
+    def _note_link(self, now: Instant) -> None:
+        slots = self._slots
+        rate = float(slots.rate[slots.receiving[: slots.counts[0]]].sum())
+        if not self.link or rate != self.link[-1][1]:
+            self.link.append((now, rate))
+
+    def _weigh_common(self) -> float:
+        if self._rates is None:
+            return 1.0
+        claims = [self._claim(transfer.site) for transfer in self._under_way.values()]
+        claimed, without = sum(claims), sum(not claim for claim in claims)
+        capacity = self._capacity_bytes_per_s
+        basis = capacity if 0 < capacity < UNBOUNDED else max(1.0, claimed)
+        return max(basis - claimed, _NO_CLAIM_SHARE * max(basis, claimed)) / max(1, without)
+
+    def _claim(self, site: Site) -> float:
+        rates = self._rates or {}
+        return min(rates.get(site, 0.0), self._capacity_bytes_per_s, 1e15)
 
     def _weight(self, site: Site) -> float:
-        if self._weights is None:
-            return 1.0
-        return max(_NO_CLAIM, self._weights.get(site, 0.0))
+        return self._claim(site) or self._common_weight

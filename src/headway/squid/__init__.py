@@ -1,1 +1,1 @@
-"""The cache parasite of cobweb1999: what the users of a Squid proxy ask for is worth a fresh copy."""
+"""Fresh copies of the pages that the users of a Squid proxy request (the "cache parasite" of cobweb1999)."""

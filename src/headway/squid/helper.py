@@ -1,13 +1,13 @@
-"""The program that Squid asks about URLs: it says nothing to any of them, and tells headway what is asked.
+"""The program that Squid asks about URLs. It answers "no match" to each, and announces the URL to headway.
 
     url_rewrite_program /path/to/headway-squid-helper /path/to/helper.sock
 
-It serves as a URL rewriter that rewrites nothing, and as an access rule that never applies.
+It works as a URL rewriter that rewrites nothing, and as an access rule that never matches.
 
-Squid waits for each answer, so answers come first and never wait for headway: announcements are datagrams,
-sent without blocking. Some are kept for later when they cannot be sent; those lost are counted, and headway
-is told the number.
-Only the standard library is used, and little of it: Squid may start many of these.
+Squid waits for each answer, so the answer is written first and does not depend on headway: announcements are
+datagrams, sent without blocking. If headway cannot receive them, the latest are kept and sent later; the
+others are counted as lost, and headway receives that count. Only a small part of the standard library is
+imported, since Squid may start many helpers.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ UNIX_DATAGRAM_BYTES = 32_768
 UDP_DATAGRAM_BYTES = 1_300
 LONGEST_LINE = 65_536
 MOST_KEPT = 10_000
-"""Announcements for a headway that is busy or away for a moment."""
+"""Announcements kept while headway is busy or not running."""
 _COMPLAIN_EVERY_S = 60.0
 _READ_BYTES = 65_536
-_TRY_AGAIN_S = 0.05
-_GATHER_S = 0.02
-"""Announcements wait this long for others: one datagram for many costs a busy proxy's machine the least."""
+_RETRY_AFTER_S = 0.05
+_BATCH_S = 0.02
+"""Announcements wait this long for more: one datagram for many saves CPU time on a busy proxy's machine."""
 _SEND_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 def split_line(line: bytes) -> tuple[bytes, bytes]:
-    """The channel's number, if Squid gave one, and the rest. No URL is made of digits alone."""
+    """The channel number, if Squid sent one, and the rest. Unambiguous, since no URL consists of digits."""
     first, _, rest = line.partition(b" ")
     return (first, rest) if first.isdigit() else (b"", line)
 
 
 def answer_to(channel: bytes) -> bytes:
-    """ERR: leave the URL as it is."""
+    """The reply ERR: do not rewrite the URL, or: the rule does not match."""
     return channel + b" ERR\n" if channel else b"ERR\n"
 
 
 def announcement_of(request: bytes) -> bytes:
-    """`GET http://...` of `http://... 10.0.0.1/- - GET myip=...`, where whoever asked stays unnamed, or of
-    `GET http://... -` as an access rule has it."""
+    """`GET http://...`, from a rewriter's `http://... 10.0.0.1/- - GET myip=...` without the client's
+    address, or from an access rule's `GET http://... -`."""
     fields = request.split(b" ", 4)
     if fields[0].isupper() and fields[0].isalpha() and len(fields) > 1:
         return fields[0] + b" " + fields[1]
@@ -55,8 +55,8 @@ def announcement_of(request: bytes) -> bytes:
 
 
 class Announcer:
-    """Sends lines to headway without ever waiting for it. What cannot be sent now is kept for later, as far
-    as there is room, and counted as lost beyond that."""
+    """Sends announcements to headway without blocking. The latest `MOST_KEPT` that could not be sent are kept
+    for the next attempt; older ones are dropped and counted in `lost`."""
 
     def __init__(self, address: str) -> None:
         kind, _, rest = address.partition(":")
@@ -74,17 +74,17 @@ class Announcer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._number = 0
         self.lost = 0
-        self._told_lost = 0
+        self._reported_lost = 0
         self.backlog: list[bytes] = []
         self._complained_at = -_COMPLAIN_EVERY_S
         self._due_at = math.inf
 
     def announce(self, lines: list[bytes]) -> None:
-        """Take them in, and send what has waited long enough for others."""
+        """Add announcements, and send the backlog if it is due."""
         self.backlog += lines
         now = time.monotonic()
         if self._due_at == math.inf and lines:
-            self._due_at = now + _GATHER_S
+            self._due_at = now + _BATCH_S
         if now >= self._due_at or len(self.backlog) > MOST_KEPT:
             self.flush()
         if len(self.backlog) > MOST_KEPT:
@@ -92,11 +92,11 @@ class Announcer:
             del self.backlog[:-MOST_KEPT]
 
     def wait_s(self) -> float | None:
-        """How long nothing needs to be sent, unless more comes."""
+        """Time until the backlog is due; None if it is empty."""
         return max(0.0, self._due_at - time.monotonic()) if self.backlog else None
 
     def flush(self) -> None:
-        """Send what can be sent at once."""
+        """Send as much of the backlog as possible without blocking."""
         self._due_at = math.inf
         while self.backlog:
             size = count = 0
@@ -106,15 +106,15 @@ class Announcer:
                     break
                 count += 1
             if not self._send(self.backlog[:count]):
-                self._due_at = time.monotonic() + _TRY_AGAIN_S
+                self._due_at = time.monotonic() + _RETRY_AFTER_S
                 break
             del self.backlog[:count]
 
     def finish(self) -> None:
-        """The last try; and tell of what was lost, if there is still anybody to tell."""
+        """Send the backlog a last time, report the number of lost announcements, and close the socket."""
         self.flush()
         self.lost += len(self.backlog)
-        if self.lost > self._told_lost:
+        if self.lost > self._reported_lost:
             self._send([])
         self._socket.close()
 
@@ -124,12 +124,12 @@ class Announcer:
             self._socket.sendto(b"\n".join([head, *lines]), self._to)
         except OSError as problem:
             self._complain(problem)
-            # Too long for this way, now and ever.
-            if problem.errno == errno.EMSGSIZE:
-                self.lost += len(lines)
-            return problem.errno == errno.EMSGSIZE
+            if problem.errno != errno.EMSGSIZE:
+                return False
+            self.lost += len(lines)  # too long for a datagram: sending again would fail, too
+            return True
         self._number += 1
-        self._told_lost = self.lost
+        self._reported_lost = self.lost
         return True
 
     def _complain(self, problem: OSError) -> None:
@@ -152,15 +152,15 @@ def serve(announcer: Announcer, requests: int = 0, answers: int = 1) -> None:
         if not chunk:
             return
         *lines, rest = (rest + chunk).split(b"\n")
-        rest = rest[:LONGEST_LINE]  # the beginning of an endless line has the channel's number
-        replies, told = [], []
+        rest = rest[:LONGEST_LINE]  # enough of an overlong line to find its channel number
+        replies, announcements = [], []
         for line in lines:
             channel, request = split_line(line.rstrip(b"\r"))
             replies.append(answer_to(channel))
             if request:
-                told.append(announcement_of(request[:LONGEST_LINE]))
+                announcements.append(announcement_of(request[:LONGEST_LINE]))
         _write_all(answers, b"".join(replies))
-        announcer.announce(told)
+        announcer.announce(announcements)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -170,14 +170,17 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1] in {"-h", "--help"}:
-        usage = "headway-squid-helper ADDRESS: where `headway listen-squid` listens, PATH or udp:HOST:PORT\n"
+        usage = (
+            "Usage: headway-squid-helper ADDRESS\n"
+            "ADDRESS is where `headway listen-squid` listens: the path of a Unix socket, or udp:HOST:PORT\n"
+        )
         os.write(2, usage.encode())
         sys.exit(2)
     announcer = Announcer(sys.argv[1])
     try:
         serve(announcer)
     except (BrokenPipeError, KeyboardInterrupt):
-        pass  # Squid has gone; its helpers go, too
+        pass  # Squid has ended
     finally:
         announcer.finish()
 

@@ -1,1 +1,1 @@
-"""What outlives the process: SQLite, WARC files and their index."""
+"""Everything that outlives the process: the run folder with its SQLite file, and the schema on PostgreSQL."""

@@ -14,6 +14,7 @@ from headway.model.command import (
     PageState,
     SaveAgain,
     SaveFound,
+    SaveLeftOut,
     SaveNotice,
     SaveServers,
     SaveSettled,
@@ -21,15 +22,14 @@ from headway.model.command import (
     SaveTasks,
     Saving,
 )
-from headway.model.outcome import Kind
-from headway.model.page import AGAIN, Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import AGAIN, Kind, Page, PageKey, Site, Task
+from headway.ports import Notes
 from headway.store import rows
-from headway.store import statements as sql
-from headway.store.again import ADD_SIGHTING, KEEP_CONTENT, in_turn
-from headway.store.capture import Notes
-from headway.store.changes import Changes
-from headway.store.sums import Sums
+from headway.store import schema as sql
+from headway.store.recrawl import ADD_SIGHTING, KEEP_CONTENT, in_turn
+from headway.store.rows import Changes, Sums
+
+_LEFT_OUT = (PageState.EXCLUDED.value, Kind.OUT_OF_SCOPE.value)
 
 
 class Numbers:
@@ -98,6 +98,8 @@ class BatchWriter:
                     tasks += saving.tasks
                 case SaveServers():
                     self._run_many(sql.PUT_SERVER, saving.rows)
+                case SaveLeftOut(site, reason, pages):
+                    self._outcomes[self._numbers.site_id(site), *_LEFT_OUT, reason] += pages
                 case SaveNotice():
                     site_id = self._numbers.site_id(saving.site)
                     self._run(sql.PUT_NOTICE, (site_id, saving.what, saving.subject, saving.at))
@@ -138,7 +140,7 @@ class BatchWriter:
                 changes.note_visit(saving, page_id, last_page_id)
                 changes.add_page(page_id, site_id, saving, self._file_id(saving), notes)
             elif place is not None:
-                changes.retried.append((saving.attempt + 1, saving.retry_at, site_id, place))
+                changes.retried.append((saving.next_attempt, saving.retry_at, site_id, place))
             else:
                 place = self._numbers.take_place()
                 changes.placed.append(
@@ -147,7 +149,7 @@ class BatchWriter:
                         place,
                         saving.page,
                         self._rank_of(saving.page),
-                        attempt=saving.attempt + 1,
+                        attempt=saving.next_attempt,
                         retry_at=saving.retry_at,
                     )
                 )
@@ -200,15 +202,20 @@ class BatchWriter:
         words = rows.word_of(saving.state), rows.word_of(outcome.kind)
         self._outcomes[site_id, *words, rows.reason_of(saving)] += 1
 
-    def _save_sites(self, tasks: Iterable[Task], sites: Sequence[SaveSite]) -> None:
+    def _save_sites(self, tasks: Sequence[Task], sites: Sequence[SaveSite]) -> None:
         number = self._numbers.site_id
         for each in sites:
             if each.robots_bytes:
                 self._sums_of(number(each.site)).wire_bytes += each.robots_bytes
-        task_rows = [rows.task_row(number(task.site), task) for task in tasks]
-        last = {each.site: each for each in sites}
+        (last,) = self._run(sql.LAST_TASK).fetchone() if tasks else (0,)
+        task_rows = [
+            (position, *rows.task_row(number(task.site), task))
+            for position, task in enumerate(tasks, int(last) + 1)
+        ]
+        latest = {each.site: each for each in sites}
         site_rows = [
-            (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site)) for each in last.values()
+            (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site))
+            for each in latest.values()
         ]
         robots_rows = [
             (

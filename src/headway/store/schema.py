@@ -1,22 +1,154 @@
-"""The tables of `crawl.sqlite`, and how the file is opened, checked and locked.
-
-Rows of a site lie together: `seen` and `waiting` are clustered by the site's number, so that a commit
-touches few pages of the file even with millions of URLs. `page` only grows, in the order of
-settling; a page that is fetched again later gets one more row.
-"""
+"""The tables of `crawl.sqlite`, the statements on them, and how the file is opened, checked and locked."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from headway.archive.files import clear_errors
 from headway.errors import StoreError
-from headway.store.failures import clear_errors
 
-VERSION = 2
+ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
+ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_PAGE = """
+    INSERT INTO page
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+PUT_SEEN = """
+    INSERT INTO seen (place, page_id, site_id, key) VALUES (?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET place = excluded.place, page_id = excluded.page_id"""
+RETRY_LATER = "UPDATE waiting SET attempt = ?, retry_at = ? WHERE site_id = ? AND place = ?"
+ADD_SUMS = """
+    UPDATE site SET done = done + ?, failed = failed + ?, excluded = excluded + ?,
+                    wire_bytes = wire_bytes + ?, content_bytes = content_bytes + ?,
+                    started_at = coalesce(started_at, ?), free_at = coalesce(free_at, 0.0)
+    WHERE id = ?"""
+COUNT_OUTCOMES = """
+    INSERT INTO outcome VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET pages = pages + excluded.pages"""
+PUT_TASK = """
+    INSERT INTO task (position, site_id, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes,
+                      cap_bytes_per_s)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (site_id) DO UPDATE SET seeds = excluded.seeds, deadline_at = excluded.deadline_at,
+        weight = excluded.weight, max_pages = excluded.max_pages, max_bytes = excluded.max_bytes,
+        expected_bytes = excluded.expected_bytes, cap_bytes_per_s = excluded.cap_bytes_per_s"""
+LAST_TASK = "SELECT coalesce(max(position), 0) FROM task"
+"""Read once for a batch: the column has no index."""
+PUT_SITE = "UPDATE site SET free_at = ?, failures_in_a_row = ?, ended_at = ? WHERE id = ?"
+PUT_ROBOTS = """
+    INSERT INTO robots VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET text = coalesce(excluded.text, text),
+                              expires_at = coalesce(excluded.expires_at, expires_at)"""
+PUT_FILE = """
+    INSERT INTO file (name, length_bytes) VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET length_bytes = excluded.length_bytes"""
+PUT_NOTICE = "INSERT OR IGNORE INTO notice (site_id, what, subject, noticed_at) VALUES (?, ?, ?, ?)"
+NOTICES = """
+    SELECT site, noticed_at, what, subject FROM notice JOIN site ON site.id = notice.site_id
+    ORDER BY noticed_at, notice.site_id, what, subject"""
+FINGERPRINTS = """
+    SELECT page.id, site, path, fingerprint FROM page JOIN site ON site.id = page.site_id
+    WHERE page.id > ? AND fingerprint IS NOT NULL ORDER BY page.id LIMIT ?"""
+SERVERS = "SELECT address, rates FROM server ORDER BY address"
+PUT_SERVER = """
+    INSERT INTO server (address, rates) VALUES (?, ?)
+    ON CONFLICT (address) DO UPDATE SET rates = excluded.rates"""
+NUMBER_SITE = "INSERT INTO site (id, site) VALUES (?, ?)"
+FIND_SEEN = "SELECT place, page_id FROM seen WHERE site_id = ? AND key = ?"
+FIND_VERDICT = "SELECT state, kind FROM page WHERE id = ?"
+NAME_FILE = "INSERT OR IGNORE INTO file (name) VALUES (?)"
+FIND_FILE = "SELECT id FROM file WHERE name = ?"
+DROP_WAITING = "DELETE FROM waiting WHERE site_id = ? AND place = ?"
+ADD_CONTENT = "INSERT OR IGNORE INTO content VALUES (?, ?)"
+FIND_CONTENT = """
+    SELECT site.site, page.path, page.fetched_at, page.payload_digest
+    FROM content JOIN page ON page.id = content.page_id JOIN site ON site.id = page.site_id
+    WHERE content.fingerprint = ? AND page.digest = ?"""
+LOAD_TASKS = """
+    SELECT site, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes, cap_bytes_per_s
+    FROM task JOIN site ON site.id = task.site_id ORDER BY position"""
+# A site has been free at some time once it was asked; those only linked to are nothing to go on with.
+LOAD_SITES = """
+    SELECT site, free_at, failures_in_a_row, robots.text, robots.expires_at, ended_at,
+           started_at, done, failed, excluded, wire_bytes, content_bytes
+    FROM site LEFT JOIN robots ON robots.site_id = site.id
+    WHERE free_at NOT NULL ORDER BY id"""
+LOAD_WAITING = """
+    SELECT site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting JOIN site ON site.id = waiting.site_id ORDER BY place"""
+COUNT_WAITING = """
+    SELECT site, count(*), min(rank) FROM waiting JOIN site ON site.id = site_id
+    GROUP BY site_id ORDER BY site_id"""
+FIRST_WAITING = """
+    SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting INDEXED BY waiting_in_order WHERE site_id = ? ORDER BY rank, place LIMIT ?"""
+WAITING_BY_SITE = """
+    SELECT site.site, path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting INDEXED BY waiting_in_order JOIN site ON site.id = waiting.site_id
+    ORDER BY site_id, rank, place"""
+FIRST_DUE = """
+    SELECT path, key, depth, coalesce(score, 0.0), attempt, retry_at
+    FROM waiting INDEXED BY waiting_in_order
+    WHERE site_id = ? AND (retry_at IS NULL OR retry_at <= ?) ORDER BY rank, place LIMIT ?"""
+RANK_ANEW = """
+    UPDATE waiting SET rank =
+        rank_of((SELECT site FROM site WHERE site.id = site_id), path, key, depth, coalesce(score, 0.0))"""
+
+TOTALS = """
+    SELECT count(*), (SELECT count(*) FROM seen), (SELECT count(*) FROM waiting), coalesce(sum(done), 0),
+           coalesce(sum(failed), 0), coalesce(sum(excluded), 0), coalesce(sum(wire_bytes), 0),
+           coalesce(sum(content_bytes), 0)
+    FROM site WHERE free_at NOT NULL OR id IN (SELECT site_id FROM task)"""
+SITES = """
+    SELECT site, done, failed, excluded, coalesce(queue.pages, 0), wire_bytes, content_bytes,
+           task.deadline_at, started_at, ended_at, free_at
+    FROM site
+    LEFT JOIN task ON task.site_id = site.id
+    LEFT JOIN (
+        -- Pages that only wait for the day of their next visit do not keep their site from being done.
+        SELECT site_id, count(*) FILTER (WHERE attempt >= 0 OR retry_at IS NULL) AS pages
+        FROM waiting GROUP BY site_id
+    ) AS queue ON queue.site_id = site.id
+    WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.pages > 0
+    ORDER BY site.id"""
+OUTCOMES = """
+    SELECT state, kind, reason, sum(pages) AS total FROM outcome
+    WHERE ? IS NULL OR site_id = (SELECT id FROM site WHERE site = ?)
+    GROUP BY state, kind, reason ORDER BY total DESC, state, kind, reason"""
+PAGES = """
+    SELECT page.id, site, path, key, depth, state, attempt, kind, status, page.wire_bytes, page.content_bytes,
+           content_type, digest, settled_at, fetched_at, duration_s, detail, file.name, warc_offset,
+           warc_length, coalesce(payload_digest, digest), record_type
+    FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
+    WHERE page.id > ? ORDER BY page.id LIMIT ?"""
+CAPTURES = """
+    SELECT page.id, site, path, fetched_at, content_type, status, coalesce(payload_digest, digest),
+           warc_length, warc_offset, file.name, record_type
+    FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
+    WHERE page.id > ? AND page.file_id IS NOT NULL ORDER BY page.id LIMIT ?"""
+
+
+# The tables of `crawl.sqlite`, and how the file is opened, checked and locked.
+#
+# Rows of a site lie together: `seen` and `waiting` are clustered by the site's number, so that a commit
+# touches few pages of the file even with millions of URLs. `page` only grows, in the order of
+# settling; a page that is fetched again later gets one more row.
+
+VERSION = 4
+ADDED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
+    3: {"page": {"timing": "BLOB"}},
+    4: {
+        "site": {"forecast_at": "REAL", "deadline_chance": "REAL"},
+        "sample": {"forecast_from_at": "REAL", "forecast_at": "REAL", "forecast_to_at": "REAL"},
+    },
+}
+"""By version, table and column: what was added since the version before. A crawl upgrades its folder when
+it is continued; for readers of an older folder the columns are NULL."""
+_OLDEST = min(ADDED) - 1
 _APPLICATION_ID = 0x68647779
 """`hdwy`, by which `file` and we know the database as ours."""
 
@@ -50,7 +182,9 @@ CREATE TABLE site (
     left_bytes REAL,
     share_bytes_per_s REAL,
     forecast_from_at REAL,
-    forecast_to_at REAL
+    forecast_to_at REAL,
+    forecast_at REAL,
+    deadline_chance REAL
 );
 -- How a site looked at earlier instants; its last look is in `site`.
 CREATE TABLE course (
@@ -99,7 +233,8 @@ CREATE TABLE waiting (
     PRIMARY KEY (site_id, place)
 ) WITHOUT ROWID;
 CREATE INDEX waiting_in_order ON waiting (site_id, rank, place);
--- `links` has the keys of the pages linked to, eight bytes each, little-endian.
+-- `links` has the keys of the pages linked to, eight bytes each, little-endian. `timing` says where the time
+-- of the answer went, as `rows.pack_timing` packs it.
 CREATE TABLE page (
     id INTEGER PRIMARY KEY,
     site_id INTEGER NOT NULL,
@@ -124,7 +259,8 @@ CREATE TABLE page (
     payload_digest TEXT,
     record_type TEXT,
     links BLOB,
-    fingerprint INTEGER
+    fingerprint INTEGER,
+    timing BLOB
 );
 -- What a visit has for the next one: `history` has the last visits, as policy.freshness packs them.
 CREATE TABLE sighting (page_id INTEGER PRIMARY KEY, etag TEXT, last_modified TEXT, history BLOB);
@@ -160,7 +296,10 @@ CREATE TABLE sample (
     waiting INTEGER,
     done INTEGER,
     failed INTEGER,
-    is_paused INTEGER
+    is_paused INTEGER,
+    forecast_from_at REAL,
+    forecast_at REAL,
+    forecast_to_at REAL
 );
 """
 
@@ -184,6 +323,13 @@ def lock(path: Path) -> int:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def unlock(fd: int) -> None:
+    """Readers see at once that nobody crawls here any more, though the process may live on."""
+    with suppress(OSError):
+        os.ftruncate(fd, 0)
+    os.close(fd)
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
@@ -227,14 +373,40 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    if not is_begun:
+    if is_begun:
+        with clear_errors(path):
+            _complete(connection)
+    else:
         connection.close()
-        raise StoreError(f"{path}: the crawl was stopped before it began; start it again")
+        raise StoreError(f"{path}: the crawl was stopped before it started; start it again")
     return connection
 
 
+def upgrade_to(version: int) -> str:
+    """The statements that upgrade from the version before."""
+    return "; ".join(
+        f"ALTER TABLE {table} ADD COLUMN {column} {kind}"
+        for table, columns in ADDED[version].items()
+        for column, kind in columns.items()
+    )
+
+
+def _complete(connection: sqlite3.Connection) -> None:
+    """Give a reader of an older folder the columns that its tables lack, by temporary views in front of
+    them."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    missing: dict[str, list[str]] = {}
+    for step in range(version + 1, VERSION + 1):
+        for table, columns in ADDED[step].items():
+            missing.setdefault(table, []).extend(columns)
+    for table, names in missing.items():
+        nulls = ", ".join(f"NULL AS {name}" for name in names)
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {nulls} FROM main.{table}")  # noqa: S608
+
+
 def check_version(connection: sqlite3.Connection, path: Path) -> bool:
-    """True when the tables are there and ours; StoreError when they are of another make."""
+    """True when the tables are there and ours, in a version that can be read or upgraded; StoreError when
+    they are of another make."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (table_count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -242,10 +414,10 @@ def check_version(connection: sqlite3.Connection, path: Path) -> bool:
         return False
     if application_id != _APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; choose another folder for the crawl")
-    if version != VERSION:
+    if not _OLDEST <= version <= VERSION:
         raise StoreError(
-            f"{path}: written by a headway whose store has version {version}, this one reads version "
-            f"{VERSION}; go on with the headway that wrote it, or crawl into a new folder"
+            f"{path}: written by a version of headway whose store has version {version}, this one reads "
+            f"version {VERSION}; continue with the version that wrote it, or crawl into a new folder"
         )
     return True
 
@@ -259,6 +431,11 @@ def _make_empty_file(path: Path) -> None:
 
 def _check_or_make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if check_version(connection, path):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for step in range(version + 1, VERSION + 1):
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {upgrade_to(step)}; PRAGMA user_version = {step}; COMMIT;"
+            )
         return
     connection.executescript(
         f"BEGIN IMMEDIATE; {TABLES}"

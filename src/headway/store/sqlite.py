@@ -1,34 +1,96 @@
-"""The crawl's memory in one SQLite file: what is known, what waits, what came of each page."""
+"""The crawl's memory in one SQLite file: what is known, what waits, what became of each page."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from headway.archive.files import clear_errors
 from headway.errors import StoreError
-from headway.frontier.spilling import pages_held_each
-from headway.model.command import SaveNotice, Saving
-from headway.model.copy import Copy
-from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import SiteRecord, Snapshot, WaitingRecord
-from headway.model.task import Task
-from headway.ports import Original, Part
-from headway.store import again, partial, rows, schema
-from headway.store import statements as sql
+from headway.model.command import Copy, SaveNotice, Saving, SiteRecord, Snapshot, WaitingRecord
+from headway.model.page import Page, PageKey, Site, Task
+from headway.ports import Notes, Original, Part
+from headway.store import recrawl, rows, schema
+from headway.store import schema as sql
 from headway.store.batch import BatchWriter, Numbers, fingerprints_of
-from headway.store.capture import Notes
-from headway.store.course import ADD_SAMPLE, Gauges, SiteCourse, sample_row, write_course
-from headway.store.failures import clear_errors
-from headway.store.known import KnownContents
-from headway.store.mending import mend, shortened
+from headway.store.recrawl import KnownContents
+from headway.store.repair import repair, shortened
+from headway.store.rows import ADD_SAMPLE, Gauges, SiteSample, sample_row, write_samples
 from headway.units import BytesPerSecond, Instant
+
+_PUT_OFF = f"""{sql.LOAD_WAITING.rpartition("ORDER BY")[0]}
+    WHERE retry_at > ? ORDER BY place"""
+_COUNT_DUE = """
+    SELECT site, count(*) FROM site JOIN waiting ON waiting.site_id = site.id
+    WHERE (retry_at IS NULL OR retry_at <= ?) GROUP BY site.id ORDER BY site.id"""
+_SEEN = "SELECT key FROM seen JOIN site ON site.id = seen.site_id ORDER BY site_id, key"
+
+
+def load_sites(
+    connection: sqlite3.Connection, started_at: Instant, sites: Sequence[Site], part: Part | None = None
+) -> Snapshot:
+    wanted = msgspec.json.encode(sites).decode()
+
+    def read(query: str, *values: object) -> sqlite3.Cursor:
+        head, word, tail = query.rpartition("GROUP BY" if "GROUP BY" in query else "ORDER BY")
+        joint = "AND" if "WHERE" in head else "WHERE"
+        only = f"{joint} site.site IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own words
+        return connection.execute(f"{head} {only} {word} {tail}", (*values, wanted))
+
+    waiting: list[WaitingRecord] = []
+    unloaded: dict[Site, int] = {}
+    if part is None:
+        waiting = _records(read(sql.LOAD_WAITING))
+    else:
+        for site, count in read(_COUNT_DUE, part.due_by).fetchall():
+            waiting += first_due(connection, site, part.each, part.due_by)
+            if count > part.each:
+                unloaded[site] = count - part.each
+        waiting += _records(read(_PUT_OFF, part.due_by))
+    seen: Any = np.fromiter((key for (key,) in read(_SEEN)), dtype=np.int64)
+    return Snapshot(
+        started_at=started_at,
+        tasks=[
+            Task(Site(site), msgspec.json.decode(seeds, type=tuple[str, ...]), *rest)
+            for site, seeds, *rest in read(sql.LOAD_TASKS)
+        ],
+        sites=[SiteRecord(*row) for row in read(sql.LOAD_SITES)],
+        waiting=waiting,
+        unloaded=unloaded,
+        seen=seen,
+        servers=connection.execute(sql.SERVERS).fetchall(),
+    )
+
+
+def first_due(connection: sqlite3.Connection, site: Site, most: int, due_by: Instant) -> list[WaitingRecord]:
+    """The first pages of a site that wait for nothing but their turn."""
+    (site_id,) = connection.execute("SELECT id FROM site WHERE site = ?", (site,)).fetchone() or (0,)
+    return _records((site, *row) for row in connection.execute(sql.FIRST_DUE, (site_id, due_by, most)))
+
+
+def _records(found: Iterable[tuple[Any, ...]]) -> list[WaitingRecord]:
+    return [
+        WaitingRecord(Page(rows.url_of(path, site), site, PageKey(key), depth, score), attempt, retry_at)
+        for site, path, key, depth, score, attempt, retry_at in found
+    ]
+
+
+def sites_that_wait(connection: sqlite3.Connection) -> list[Site]:
+    """Sites with pages to come, found in the index alone."""
+    return [
+        Site(site)
+        for (site,) in connection.execute(
+            "SELECT site FROM site WHERE EXISTS (SELECT 1 FROM waiting WHERE waiting.site_id = site.id)"
+        )
+    ]
 
 
 class SqliteStore:
@@ -40,7 +102,7 @@ class SqliteStore:
         self._order = ""
         self._rank_of: Callable[[Page], float] = rows.as_found
         self._samples: list[tuple[object, ...]] = []
-        self._course: list[SiteCourse] = []
+        self._course: list[SiteSample] = []
         self._lock_fd = schema.lock(self.path)
         try:
             self._connection = schema.open_for_writing(self.path)
@@ -67,28 +129,37 @@ class SqliteStore:
             self._connection.execute(sql.RANK_ANEW)
             self._connection.execute("UPDATE crawl SET waiting_order = ?", (name,))
 
-    def mend(self, run_folder: Path) -> str:
+    def try_again(self) -> int:
+        """Queue the pages whose servers could not be reached in earlier sessions; returns how many."""
+        with self._transaction():
+            count = recrawl.try_again(self._connection)
+        if count:
+            self._numbers = self._read_numbers()
+        return count
+
+    def repair(self, run_folder: Path) -> str:
         """Make up for files that a power cut has shortened; returns what was done, empty if nothing."""
         short = shortened(run_folder, self.committed_lengths())
         if not short:
             return ""
         with self._transaction():
-            told = mend(self._connection, run_folder, short, self._rank_of)
+            repaired = repair(self._connection, run_folder, short, self._rank_of)
         self._numbers = self._read_numbers()
-        return told
+        return repaired
 
     def load(self, most_waiting: int | None = None) -> Snapshot | None:
         with self._mutex, clear_errors(self.path):
             row = self._connection.execute("SELECT started_at FROM crawl").fetchone()
             if row is None:
                 return None
-            waiting, unloaded = self._load_waiting(most_waiting)
+            waiting, unloaded, first_ranks = self._load_waiting(most_waiting)
             return Snapshot(
                 started_at=Instant(row[0]),
                 tasks=self._load_tasks(),
                 sites=self._load_sites(),
                 waiting=waiting,
                 unloaded=unloaded,
+                first_ranks=first_ranks,
                 seen=self._load_seen(),
                 servers=self._connection.execute(sql.SERVERS).fetchall(),
                 notices=[SaveNotice(*row) for row in self._connection.execute(sql.NOTICES)],
@@ -109,7 +180,7 @@ class SqliteStore:
         with self._transaction():
             BatchWriter(self._connection, numbers, self._rank_of).write(batch, file_lengths, notes or {})
             self._connection.executemany(ADD_SAMPLE, samples)
-            write_course(self._connection, course)
+            write_samples(self._connection, course)
         self._numbers.accept(numbers)
         for fingerprint in fingerprints_of(batch):
             self._known.add(fingerprint)
@@ -122,7 +193,7 @@ class SqliteStore:
         wire_bytes_total: int,
         capacity_bytes_per_s: BytesPerSecond,
         gauges: Gauges | None = None,
-        course: Sequence[SiteCourse] = (),
+        course: Sequence[SiteSample] = (),
     ) -> None:
         """Remember how things stood at an instant; saved with the next commit."""
         self._samples.append(sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
@@ -144,15 +215,15 @@ class SqliteStore:
     def load_sites(self, started_at: Instant, sites: Sequence[Site], part: Part | None = None) -> Snapshot:
         """The part of the crawl that these sites are, with the pages that wait or a part of them."""
         with self._mutex, clear_errors(self.path):
-            return partial.load_sites(self._connection, started_at, sites, part)
+            return load_sites(self._connection, started_at, sites, part)
 
     def sites_that_wait(self) -> list[Site]:
         with self._mutex, clear_errors(self.path):
-            return partial.sites_that_wait(self._connection)
+            return sites_that_wait(self._connection)
 
     def find_copy(self, page: Page) -> Copy | None:
         with self._mutex, clear_errors(self.path):
-            return again.find_copy(self._connection, page)
+            return recrawl.find_copy(self._connection, page)
 
     @property
     def has_rounds(self) -> bool:
@@ -162,9 +233,9 @@ class SqliteStore:
 
     def histories(self, sites: Sequence[Site] | None = None) -> list[tuple[Site, bytes]]:
         """How every page of these sites, or of all, was found that may be visited again: the visits since the
-        first, as `policy.freshness` packs them."""
+        first, as `policy.revisit` packs them."""
         with self._mutex, clear_errors(self.path):
-            return list(again.histories(self._connection, sites))
+            return list(recrawl.histories(self._connection, sites))
 
     def committed_lengths(self) -> Mapping[str, int]:
         with self._mutex, clear_errors(self.path):
@@ -180,7 +251,7 @@ class SqliteStore:
                 with clear_errors(self.path):
                     schema.close_for_good(self._connection)
             finally:
-                os.close(self._lock_fd)
+                schema.unlock(self._lock_fd)
                 self._lock_fd = -1
 
     @contextmanager
@@ -203,7 +274,7 @@ class SqliteStore:
             if self.path.stat().st_ino == self._inode:
                 return
         raise StoreError(
-            f"{self.path}: it was removed or replaced while the crawl went on; put it back or start anew"
+            f"{self.path}: it was removed or replaced during the crawl; put it back or start a new crawl"
         )
 
     def _read_numbers(self) -> Numbers:
@@ -236,7 +307,7 @@ class SqliteStore:
     def first_waiting(self, site: Site, most: int, due_by: Instant | None = None) -> Sequence[WaitingRecord]:
         with self._mutex, clear_errors(self.path):
             if due_by is not None:
-                return partial.first_due(self._connection, site, most, due_by)
+                return first_due(self._connection, site, most, due_by)
             return self._first_waiting(site, most)
 
     def _first_waiting(self, site: Site, most: int) -> list[WaitingRecord]:
@@ -246,13 +317,21 @@ class SqliteStore:
             for path, key, depth, score, attempt, retry_at in found
         ]
 
-    def _load_waiting(self, most: int | None) -> tuple[list[WaitingRecord], dict[Site, int]]:
+    def _load_waiting(
+        self, most: int | None
+    ) -> tuple[list[WaitingRecord], dict[Site, int], dict[Site, float]]:
+        """All waiting pages, or if they are too many only their number by site and the first rank of each:
+        the pages of a site are loaded when it is among the next ones."""
         if most is None:
-            return self._load_all_waiting(), {}
-        counts = dict(self._connection.execute(sql.COUNT_WAITING).fetchall())
-        each = pages_held_each(most, len(counts))
-        waiting = [record for site in counts for record in self._first_waiting(site, each)]
-        return waiting, {site: count - each for site, count in counts.items() if count > each}
+            return self._load_all_waiting(), {}, {}
+        (count,) = self._connection.execute("SELECT count(*) FROM waiting").fetchone()
+        if count <= most:
+            return _records(self._connection.execute(sql.WAITING_BY_SITE)), {}, {}
+        unloaded, ranks = {}, {}
+        for name, count, rank in self._connection.execute(sql.COUNT_WAITING):
+            site = Site(name)
+            unloaded[site], ranks[site] = count, rank
+        return [], unloaded, ranks
 
     def _load_all_waiting(self) -> list[WaitingRecord]:
         return [

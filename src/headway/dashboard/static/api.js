@@ -1,4 +1,4 @@
-// The only way to the server. The token comes in the address after #, which browsers send to nobody.
+// All requests to the server. The token is in the URL after #, which browsers do not send.
 
 const KEY = "headway-token";
 

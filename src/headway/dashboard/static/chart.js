@@ -1,9 +1,10 @@
-// The link of the last ten minutes, and the course of one site. Plain SVG in pixels of the page.
+// The link of the last ten minutes, and the progress of one site. Plain SVG in pixels of the page.
 
 import { draw, setText } from "./dom.js";
 import { clock, duration, rate, size } from "./format.js";
 
 const SPAN_S = 600;
+const GAP_S = 1.5;
 const LEAST_SPAN_S = 10;
 const LEFT = 66;
 const BOTTOM = 24;
@@ -21,18 +22,20 @@ function path(points) {
   return points.map(([x, y], place) => `${place ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 }
 
-// A gap in time (the crawl stood still) is a gap in the line.
+// A gap in time (the crawl did not run) is a gap in the line.
+// Each second as a flat step; nothing between two sessions.
 function pieces(points, pick) {
   const all = [];
   let piece = [];
   let last = null;
   for (const point of points) {
     const value = pick(point);
-    if (value === null || (last !== null && point.at - last > 5)) {
+    const from = point.at - point.length_s;
+    if (value === null || (last !== null && from - last > GAP_S)) {
       if (piece.length) all.push(piece);
       piece = [];
     }
-    if (value !== null) piece.push([point.at, value]);
+    if (value !== null) piece.push([from, value], [point.at, value]);
     last = point.at;
   }
   if (piece.length) all.push(piece);
@@ -69,7 +72,7 @@ export class LinkChart {
   draw() {
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width || !this.points.length) return;
-    const first = this.points[0].at;
+    const first = this.points[0].at - this.points[0].length_s;
     this.from = Math.max(this.until - SPAN_S, Math.min(first, this.until - LEAST_SPAN_S));
     const highest = 1.12 * Math.max(
       1000,
@@ -105,8 +108,7 @@ export class LinkChart {
       parts.push(draw("path", { class: "measured", d: line }));
     }
     for (const piece of pieces(this.points, (point) => point.bound_bytes_per_s)) {
-      const steps = piece.flatMap(([at, value], index) => (index ? [[at, piece[index - 1][1]], [at, value]] : [[at, value]]));
-      parts.push(draw("path", { class: "bound", d: path(steps.map(place)) }));
+      parts.push(draw("path", { class: "bound", d: path(piece.map(place)) }));
     }
     for (const piece of pieces(this.points, (point) => point.predicted_bytes_per_s)) {
       parts.push(draw("path", { class: "predicted", d: path(piece.map(place)) }));
@@ -122,7 +124,7 @@ export class LinkChart {
     const label = `The link in the last ${duration(this.until - this.from)}: ${rate(last.rate_bytes_per_s)} now, highest second `
       + `${rate(Math.max(...this.points.map((point) => point.rate_bytes_per_s)))}, ${bound === null ? "no bound" : `bound ${rate(bound)}`}. `
       + "Arrow keys read single seconds.";
-    // Said anew only now and then, or a screen reader would never come to rest.
+    // Updated only now and then, or a screen reader would never stop.
     if (!this.describedAt || last.at - this.describedAt > 15) {
       this.describedAt = last.at;
       this.svg.setAttribute("aria-label", label);
@@ -212,5 +214,5 @@ export function drawCourse(svg, line, course, now) {
     parts.push(draw("line", { class: "due", x1: x(line.deadline_at), x2: x(line.deadline_at), y1: TOP, y2: floor }));
   }
   svg.replaceChildren(...parts);
-  svg.setAttribute("aria-label", `Data of this site over time: ${size(line.wire_bytes)} so far, thought to hold ${size(whole.at(-1))}`);
+  svg.setAttribute("aria-label", `Data of this site over time: ${size(line.wire_bytes)} so far, estimated total ${size(whole.at(-1))}`);
 }

@@ -1,4 +1,4 @@
-// Small helpers. Text is only ever set as text: what comes from the crawled web is never read as markup.
+// Small helpers. Text is always set as text: data from the crawled web is never parsed as markup.
 
 export const byId = (id) => document.getElementById(id);
 

@@ -1,4 +1,4 @@
-// The page: asks once a second, shows what has changed, and takes orders.
+// The page: polls once a second, shows what has changed, and sends orders.
 
 import { hasToken, look, order, Refusal, setToken } from "./api.js";
 import { drawCourse, LinkChart } from "./chart.js";
@@ -48,11 +48,11 @@ async function refreshHappenings() {
     showLog(log);
     if (openSite !== null && byId("site-dialog").open) await fillSite(openSite);
   } catch {
-    // The next second's question says what is wrong.
+    // The request of the next second shows the error.
   }
 }
 
-// One after the other: a slow answer must not pile up questions, and a hidden page asks nothing.
+// One after the other: requests must not pile up behind a slow answer, and a hidden page sends none.
 async function go() {
   for (let turn = 0; ; turn += 1) {
     const begun = performance.now();
@@ -65,7 +65,6 @@ async function go() {
 }
 
 // Longer than what the mean is taken over.
-const wasLong = () => (run.last_seen_at ?? run.started_at) - run.started_at > 600;
 const isLive = () => run.state === "running" || run.state === "paused";
 
 let told = "";
@@ -88,7 +87,7 @@ function showRun() {
   const lasted = (isLive() ? run.now : (run.last_seen_at ?? run.started_at)) - run.started_at;
   setText(byId("run-when"), `begun ${clock(run.started_at)}, ${isLive() ? `running for ${duration(lasted)}` : `lasted ${duration(lasted)}`}`);
   showTiles();
-  setText(byId("legend-measured"), isLive() ? rate(run.rate_bytes_per_s) : `${rate(run.mean_bytes_per_s)} in the mean`);
+  setText(byId("legend-measured"), isLive() ? rate(run.rate_bytes_per_s) : `${rate(run.mean_bytes_per_s)} on average`);
   setText(byId("legend-predicted"), run.predicted_bytes_per_s === null ? "" : rate(run.predicted_bytes_per_s));
   byId("legend-bound-item").hidden = run.bound_bytes_per_s === null;
   if (run.bound_bytes_per_s !== null) setText(byId("legend-bound"), rate(run.bound_bytes_per_s));
@@ -104,30 +103,34 @@ function showTiles() {
   const bound = run.bound_bytes_per_s;
   setText(byId("tile-rate"), rate(isLive() ? run.rate_bytes_per_s : run.mean_bytes_per_s));
   const byHand = run.bound_is_set_by_hand ? ", set by hand" : "";
-  const used = bound ? `${percent(Math.min(9.99, (isLive() ? run.rate_bytes_per_s : run.mean_bytes_per_s) / bound))} of ${rate(bound)}${byHand}` : "no bound";
-  setText(byId("tile-rate-note"), isLive() ? used : `${wasLong() ? "mean of the last 10 min" : "mean"}, ${used}`);
+  const now = bound ? `${percent(Math.min(9.99, run.rate_bytes_per_s / bound))} of ${rate(bound)}${byHand}` : "no bound";
+  const used = run.use_of_bound === null ? "no bound" : `${percent(run.use_of_bound)} of the bound`;
+  setText(byId("tile-rate-note"), isLive() ? now : `mean, ${used}`);
   setText(byId("tile-pages"), count(run.done));
   setText(byId("tile-pages-note"), run.failed ? `${count(run.failed)} failed` : "none failed");
   setText(byId("tile-queue"), count(run.waiting));
-  setText(byId("tile-queue-note"), isLive() ? `${count(run.in_flight)} under way` : "pages waiting");
+  setText(byId("tile-queue-note"), isLive() ? `${count(run.in_flight)} in flight` : "pages waiting");
   setText(byId("tile-data"), size(run.wire_bytes));
   setText(byId("tile-data-note"), `${count(run.sites_done)} of ${count(run.sites)} sites done`);
-  const { met, on_time: onTime, tight, at_risk: atRisk, late, missed } = run.deadlines;
-  const all = met + onTime + tight + atRisk + late + missed;
+  const { met, on_time: onTime, tight, at_risk: atRisk, late, missed, open } = run.deadlines;
+  const all = met + onTime + tight + atRisk + late + missed + open;
   const bad = atRisk + late + missed;
   const trouble = bad === missed ? "missed" : "in trouble";
-  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} ${trouble}` : count(bad)) : met === all ? `all ${count(all)} met` : "on time";
+  const figure = !all ? "none" : bad ? (bad < 1000 ? `${count(bad)} ${trouble}` : count(bad)) : met === all ? `all ${count(all)} met` : open ? `${count(open)} open` : "on time";
   setText(byId("tile-deadlines"), figure);
-  const parts = [[met, "met"], [onTime, "on time"], [tight, "tight"], [atRisk, "at risk"], [late, "late"], [missed, "missed"]];
+  const parts = [[met, "met"], [onTime, "on time"], [tight, "tight"], [atRisk, "at risk"], [late, "late"], [missed, "missed"], [open, "open"]];
   const cases = parts.filter(([number]) => number).map(([number, word]) => `${count(number)} ${word}`).join(", ");
   setText(byId("tile-deadlines-note"), !all ? "no site has one" : met === all ? "none missed" : cases);
   setClass(byId("tile-deadlines-box"), bad ? "tile warn" : all ? "tile good" : "tile");
   if (isLive() && run.forecast_at !== null) {
-    setText(byId("tile-forecast"), fromNow(Math.max(run.forecast_at, run.now), run.now));
-    setText(byId("tile-forecast-note"), `all done by ${clock(run.forecast_at)} at the latest`);
+    const middle = run.forecast_middle_at ?? run.forecast_at;
+    setText(byId("tile-forecast"), fromNow(Math.max(middle, run.now), run.now));
+    const early = run.forecast_from_at === null ? null : clock(Math.max(run.forecast_from_at, run.now));
+    const late = clock(run.forecast_at);
+    setText(byId("tile-forecast-note"), early === null || early === late ? `all done by ${late}` : `between ${early} and ${late}, 4 times of 5`);
   } else {
     setText(byId("tile-forecast"), run.state === "finished" ? "all done" : isLive() ? "–" : "stopped");
-    setText(byId("tile-forecast-note"), run.state === "stopped" ? "start the same crawl again to go on" : isLive() ? "not planned: no bound, no deadlines" : `at ${clock(run.last_seen_at ?? run.started_at)}`);
+    setText(byId("tile-forecast-note"), run.state === "stopped" ? "start the same crawl again to resume" : isLive() ? "not planned: no bound, no deadlines" : `at ${clock(run.last_seen_at ?? run.started_at)}`);
   }
 }
 
@@ -249,7 +252,7 @@ async function give(wish, dialog, done) {
     if (problem.status === 401) {
       setToken(null);
       if (dialog) dialog.close();
-      askToken("That token is not the right one.");
+      askToken("The token is wrong.");
     } else if (dialog) trouble(dialog, problem.message);
     else say(problem.message, true);
   }
@@ -288,7 +291,7 @@ byId("bandwidth").addEventListener("click", () => {
   setText(byId("bandwidth-now"), bound === null ? "There is no bound now." : `The bound is ${rate(bound)} now${run.bound_is_set_by_hand ? ", set by hand" : ""}.`);
   bandwidthDialog.showModal();
 });
-ready(bandwidthDialog, () => give({ order: "bandwidth", bandwidth: byId("bandwidth-input").value.trim() || "?" }, bandwidthDialog, "Another bandwidth"));
+ready(bandwidthDialog, () => give({ order: "bandwidth", bandwidth: byId("bandwidth-input").value.trim() || "?" }, bandwidthDialog, "New bandwidth"));
 byId("bandwidth-clear").addEventListener("click", () => give({ order: "bandwidth", bandwidth: null }, bandwidthDialog, "The job's bandwidth"));
 
 const addDialog = byId("add-dialog");
@@ -301,7 +304,7 @@ ready(addDialog, () => {
   give(
     { order: "add", url: byId("add-url").value.trim(), deadline: byId("add-deadline").value.trim() || null, max_pages: most > 0 ? most : null },
     addDialog,
-    "One more site",
+    "New site",
   ).then(() => {
     if (!addDialog.open) addDialog.querySelector("form").reset();
   });
@@ -349,14 +352,14 @@ function setDeadline() {
     trouble(siteDialog, "Write a deadline such as 2 h, 07:30, or 2030-01-31T07:30.");
     return;
   }
-  give({ order: "deadline", site: shown.site, deadline: text }, siteDialog, "Another deadline");
+  give({ order: "deadline", site: shown.site, deadline: text }, siteDialog, "New deadline");
 }
 
 byId("site-deadline-set").addEventListener("click", setDeadline);
 byId("site-deadline-clear").addEventListener("click", () => give({ order: "deadline", site: shown.site, deadline: null }, siteDialog, "No deadline"));
 byId("site-stop").addEventListener("click", () => {
   const button = byId("site-stop");
-  if (button.textContent !== "Stop it for good?") setText(button, "Stop it for good?");
+  if (button.textContent !== "Stop it permanently?") setText(button, "Stop it permanently?");
   else give({ order: "stop", site: shown.site }, siteDialog, "Stop this site");
 });
 
@@ -366,7 +369,7 @@ const THEMES = ["", "light", "dark"];
 function setTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
-  const word = theme || "as the system";
+  const word = theme || "system";
   byId("theme").setAttribute("aria-label", `Theme: ${word}`);
   byId("theme").title = `Theme: ${word}`;
 }

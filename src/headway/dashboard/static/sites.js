@@ -1,4 +1,4 @@
-// The table of sites. Rows are kept and only what has changed is written.
+// The table of sites. Rows are reused and only changes are written.
 
 import { byId, draw, make, setClass, setText } from "./dom.js";
 import { clock, count, duration, fromNow, percent, rate, size } from "./format.js";
@@ -33,7 +33,7 @@ function toneOfPill(line) {
 function due(line, now) {
   const parts = [];
   if (line.deadline_at !== null) {
-    // "open": nobody crawls, and the instant that is shown is not now.
+    // "open": the crawl does not run, and the time shown is not now.
     const isNow = !OVER.has(line.state) && line.state !== "open";
     parts.push(isNow ? `due ${fromNow(line.deadline_at, now)}` : `due ${clock(line.deadline_at)}`);
   }
@@ -46,6 +46,7 @@ function due(line, now) {
     const to = Math.max(0, line.forecast_to_at - now);
     const [low, high] = [duration(from), duration(to)];
     parts.push(!to ? "ends any moment" : low === high ? `ends in ${low}` : `ends in ${low} to ${high}`);
+    if (line.deadline_chance !== null) parts.push(`in time: ${Math.round(100 * line.deadline_chance)}%`);
   }
   return parts.length ? parts : ["no deadline"];
 }

@@ -1,7 +1,14 @@
-"""castillo2004 and cobweb1999: which site, and which page of it, comes next."""
+"""Orderings: which site, and which page of it, is fetched next (castillo2004, cobweb1999)."""
 
 from headway.policy.ordering.base import HELD, Key, LearningOrdering, Ordering, SiteQueue
-from headway.policy.ordering.registry import ORDERING_NAMES, make_ordering, parse_ordering
+from headway.policy.ordering.registry import (
+    ORDERING_NAMES,
+    check_ordering,
+    make_ordering,
+    make_scorer,
+    ordering_text,
+    parse_ordering,
+)
 
 __all__ = [
     "HELD",
@@ -10,6 +17,9 @@ __all__ = [
     "LearningOrdering",
     "Ordering",
     "SiteQueue",
+    "check_ordering",
     "make_ordering",
+    "make_scorer",
+    "ordering_text",
     "parse_ordering",
 ]

@@ -1,4 +1,8 @@
-"""castillo2004's orderings by PageRank: of the whole web (Optimal), or of the part known so far."""
+"""Orderings by PageRank (castillo2004): of the whole graph (`Optimal`), or of the part seen so far.
+
+PageRank is computed by power iteration on a sparse matrix, for graphs of millions of pages. Pages without
+links distribute their rank equally to all pages, so that the ranks always add up to one.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,70 @@ from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headway.errors import JobError
+from headway.errors import HeadwayError, JobError
 from headway.model.page import Page, PageKey
 from headway.policy.ordering.base import HELD, Key, SiteQueue
-from headway.policy.pagerank import Ranks, pagerank, rows_of_links
+
+Ranks = NDArray[np.float64]
+
+
+def pagerank(
+    starts: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    *,
+    damping: float = 0.85,
+    tolerance: float = 1e-9,
+    max_iterations: int = 1000,
+    begin_with: Ranks | None = None,
+) -> Ranks:
+    """The PageRank of a graph in CSR form: page i links to `targets[starts[i]:starts[i + 1]]`.
+
+    Iteration ends when a step moves less than `tolerance` of the total rank. `begin_with`, the ranks of an
+    earlier, similar graph, saves steps and does not change the result beyond the tolerance.
+    """
+    import scipy.sparse
+
+    if not 0.0 <= damping < 1.0:
+        raise HeadwayError(f"damping must be at least 0 and less than 1, not {damping}")
+    count = len(starts) - 1
+    if count == 0:
+        return np.zeros(0)
+    out_links = np.diff(starts)
+    dangling = np.flatnonzero(out_links == 0)
+    share = np.divide(damping, out_links, out=np.zeros(count), where=out_links > 0)
+    links = scipy.sparse.csr_array((np.ones(len(targets)), targets, starts), shape=(count, count))
+    # The transpose is a view: it does not copy millions of links.
+    inbound = links.T
+    ranks = np.full(count, 1.0 / count) if begin_with is None else begin_with / begin_with.sum()
+    for _ in range(max_iterations):
+        everywhere = (1.0 - damping + damping * ranks[dangling].sum()) / count
+        after: Ranks = inbound @ (ranks * share)
+        after += everywhere
+        moved = np.abs(after - ranks).sum()
+        ranks = after
+        if moved < tolerance:
+            return ranks
+    raise HeadwayError(f"PageRank did not converge to {tolerance} within {max_iterations} iterations")
+
+
+def rows_of_links(
+    count: int, sources: NDArray[np.int64], targets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The CSR form that `pagerank` reads, from links in any order."""
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(sources, minlength=count), out=starts[1:])
+    return starts, targets[np.argsort(sources, kind="stable")].astype(np.int32)
+
 
 ORDERING_TOLERANCE = 1e-4
-"""A ten-thousandth of the total rank misplaced does not show in an order."""
+"""An error of a ten-thousandth of the total rank does not matter for an ordering."""
 
 
 class Optimal:
-    """The page with the highest rank first, by an oracle: in a simulation the ranks of the whole web, in
-    a live crawl those of an earlier one. Pages that the oracle does not know come last."""
+    """The page with the highest known rank first: in a simulation the ranks of the whole graph, in a live
+    crawl those of an earlier one. Unknown pages come last."""
 
     name = "optimal"
 
@@ -33,7 +88,7 @@ class Optimal:
 
 
 class KnownWeb:
-    """The links seen so far among the pages known so far, numbered as they came."""
+    """The links seen so far between the pages known so far, numbered in the order found."""
 
     def __init__(self) -> None:
         self._number: dict[PageKey, int] = {}
@@ -49,8 +104,19 @@ class KnownWeb:
         self._sources.extend([number] * len(targets))
         self._targets.extend([self.number(target) for target in targets])
 
+    def restore(self, keys: Sequence[int], targets: Sequence[int], counts: Sequence[int]) -> None:
+        """Add pages that were fetched earlier: the keys of their links, concatenated, and how many each
+        has."""
+        numbers = [self.number(PageKey(key)) for key in keys]
+        self._sources.extend(np.repeat(np.array(numbers, dtype=np.int64), counts).tolist())
+        self._targets.extend([self.number(PageKey(target)) for target in targets])
+
+    @property
+    def links(self) -> int:
+        return len(self._sources)
+
     def rank(self) -> None:
-        """Reckon the ranks of all pages known now."""
+        """Compute the ranks of all known pages."""
         count = len(self._number)
         sources = np.frombuffer(self._sources, dtype=np.int64) if self._sources else np.zeros(0, np.int64)
         targets = np.frombuffer(self._targets, dtype=np.int64) if self._targets else np.zeros(0, np.int64)
@@ -58,25 +124,37 @@ class KnownWeb:
         self._ranks = rank_again(self._ranks, starts, rows)
 
     def rank_of(self, key: PageKey) -> float | None:
-        """The rank at the last reckoning; None for a page found after it."""
+        """The rank from the last call of `rank`; None for a page found after it."""
         number = self._number.get(key)
         return float(self._ranks[number]) if number is not None and number < len(self._ranks) else None
 
 
 def rank_again(before: Ranks, starts: np.ndarray, rows: np.ndarray) -> Ranks:
-    """Ranks of a known web that has grown: pages known before begin with the rank that they had."""
+    """The ranks of a graph that has grown. The iteration starts with the earlier ranks of the known pages."""
     count = len(starts) - 1
     begin = np.full(count, 1.0 / count if count else 0.0)
     begin[: len(before)] = before
     return pagerank(starts, rows, tolerance=ORDERING_TOLERANCE, begin_with=begin)
 
 
-class Batch:
-    """PageRank of the known web forms a batch of K pages; the next one is formed when all are settled."""
+class RankedOrdering:
+    """What the orderings of this module share: the part of the web that is known."""
+
+    def __init__(self) -> None:
+        self.web = KnownWeb()
+
+    def restore(self, keys: Sequence[int], targets: Sequence[int], counts: Sequence[int]) -> None:
+        """Take in pages that were fetched before a restart, with their links."""
+        self.web.restore(keys, targets, counts)
+
+
+class Batch(RankedOrdering):
+    """Fetches batches of the K waiting pages with the highest PageRank in the known graph. The next batch is
+    chosen when all pages of the last one have settled."""
 
     def __init__(self, size: int) -> None:
         self._size = _whole(size, "batch")
-        self._web = KnownWeb()
+        super().__init__()
         self._members: dict[PageKey, Key] = {}
         self.name = f"batch({size})"
 
@@ -88,7 +166,7 @@ class Batch:
 
     def settled(self, page: Page, links: Sequence[Page]) -> Sequence[Page]:
         self._members.pop(page.key, None)
-        self._web.add_links(page.key, list(dict.fromkeys(link.key for link in links)))
+        self.web.add_links(page.key, list(dict.fromkeys(link.key for link in links)))
         return ()
 
     def is_due(self) -> bool:
@@ -96,23 +174,26 @@ class Batch:
 
     def reorder(self, waiting: Sequence[Page]) -> None:
         for page in waiting:
-            self._web.number(page.key)
-        self._web.rank()
-        ranks = np.array([self._web.rank_of(page.key) for page in waiting], dtype=np.float64)
+            self.web.number(page.key)
+        self.web.rank()
+        ranks = np.array([self.web.rank_of(page.key) for page in waiting], dtype=np.float64)
         best = np.argsort(-ranks, kind="stable")[: self._size]
         self._members = {waiting[place].key: -float(ranks[place]) for place in best}
 
 
-class Partial:
-    """PageRank of the known web after each K pages; a page found in between counts as the sum of the ranks
-    of the pages that point to it. "Normalised" in the paper is read as: of ranks that add up to one; only
-    then does Partial do as badly as the paper found."""
+class Partial(RankedOrdering):
+    """Computes the PageRank of the known graph after every K pages. A page found in between gets the sum of
+    the ranks of the pages that link to it.
+
+    The paper's "normalised" is read as ranks that add up to one: only then does Partial perform as badly as
+    the paper reports.
+    """
 
     word = "partial"
 
     def __init__(self, every: int) -> None:
         self._every = _whole(every, self.word)
-        self._web = KnownWeb()
+        super().__init__()
         self._found_since: dict[PageKey, float] = {}
         self._settled_since: int | None = None
         self.name = f"{self.word}({every})"
@@ -127,11 +208,11 @@ class Partial:
         if self._settled_since is not None:
             self._settled_since += 1
         targets = {link.key: link for link in links}
-        self._web.add_links(page.key, list(targets))
+        self.web.add_links(page.key, list(targets))
         if not targets:
             return ()
         share = self._share(self._rank_of(page.key), len(targets))
-        newcomers = [link for key, link in targets.items() if self._web.rank_of(key) is None]
+        newcomers = [link for key, link in targets.items() if self.web.rank_of(key) is None]
         for link in newcomers:
             self._found_since[link.key] = self._found_since.get(link.key, 0.0) + share
         return newcomers
@@ -141,23 +222,23 @@ class Partial:
 
     def reorder(self, waiting: Sequence[Page]) -> None:
         for page in waiting:
-            self._web.number(page.key)
-        self._web.rank()
+            self.web.number(page.key)
+        self.web.rank()
         self._found_since.clear()
         self._settled_since = 0
 
     def _share(self, rank: float, links: int) -> float:
-        """What a page passes on to each page that it links to."""
+        """The rank that a page passes to each page that it links to."""
         return rank
 
     def _rank_of(self, key: PageKey) -> float:
-        rank = self._web.rank_of(key)
+        rank = self.web.rank_of(key)
         return self._found_since.get(key, 0.0) if rank is None else rank
 
 
 class Flow(Partial):
-    """Partial with each page's rank divided among its links, as PageRank itself does. Not in the paper, and
-    the best of its kind on every web tried (`experiments/castillo2004`)."""
+    """Partial with the rank of a page divided among its links, as in PageRank itself. Not in the paper; it
+    was the best ordering of this kind on every graph tried (`experiments/castillo2004`)."""
 
     word = "flow"
 
@@ -167,5 +248,5 @@ class Flow(Partial):
 
 def _whole(number: int, name: str) -> int:
     if number < 1:
-        raise JobError(f"{name}({number}): a batch needs at least one page")
+        raise JobError(f"{name}({number}): a batch must have at least one page")
     return number

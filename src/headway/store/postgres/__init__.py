@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headway.store.postgres.address import Address, is_address
+from headway.store.postgres.connection import Address, is_address
 
 __all__ = ["Address", "is_address"]

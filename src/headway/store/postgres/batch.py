@@ -1,8 +1,5 @@
-"""One commit on PostgreSQL: a batch of savings turned into a dozen statements over whole columns.
-
-They go out in two volleys: what is known of the pages, then all that changes. Rows are sorted, so that
-two collectors who write the same ones do it in the same order.
-"""
+"""One commit on PostgreSQL: a batch turned into a dozen statements over whole columns; and a new round of
+visits."""
 
 from __future__ import annotations
 
@@ -12,9 +9,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from headway.model.command import (
+    Copy,
     PageState,
     SaveAgain,
     SaveFound,
+    SaveLeftOut,
     SaveNotice,
     SaveServers,
     SaveSettled,
@@ -22,25 +21,138 @@ from headway.model.command import (
     SaveTasks,
     Saving,
 )
-from headway.model.outcome import Kind
-from headway.model.page import AGAIN, Page, PageKey, Site
-from headway.model.task import Task
+from headway.model.page import AGAIN, Kind, Page, PageKey, Sighting, Site, Task
+from headway.ports import Notes
 from headway.store import rows
-from headway.store.again import in_turn
-from headway.store.capture import Notes
-from headway.store.changes import Changes
 from headway.store.postgres import arrays
-from headway.store.postgres import statements as sql
-from headway.store.postgres.again import ADD_SIGHTINGS, KEEP_CONTENTS
-from headway.store.postgres.numbers import Numbers
-from headway.store.sums import Sums
+from headway.store.postgres import tables as sql
+from headway.store.postgres.arrays import Numbers
+from headway.store.postgres.connection import from_text, to_text
+from headway.store.postgres.tables import PLACES
+from headway.store.recrawl import in_turn
+from headway.store.rows import Changes, Sums
+from headway.units import Instant, Seconds
 
 if TYPE_CHECKING:
     import psycopg
 
+ADD_SIGHTINGS = "INSERT INTO sighting SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[])"
+# An unchanged page keeps its state: its row says so without a body.
+KEEP_CONTENTS = """
+    UPDATE page SET links = coalesce(page.links, old.links),
+        content_bytes = greatest(page.content_bytes, old.content_bytes)
+    FROM unnest(%s::bigint[], %s::bigint[]) AS visit (old_id, id) JOIN page AS old ON old.id = visit.old_id
+    WHERE page.id = visit.id"""
+_FIND_COPIES = """
+    SELECT site.site, seen.key, seen.place IS NOT NULL, state, kind, status, content_type, digest, fetched_at,
+           page.depth, etag, last_modified, history
+    FROM unnest(%s::text[], %s::bigint[]) AS asked (site, key)
+    JOIN site ON site.site = asked.site
+    JOIN seen ON seen.site_id = site.id AND seen.key = asked.key
+    LEFT JOIN page ON page.id = seen.page_id LEFT JOIN sighting ON sighting.page_id = page.id"""
+# A page that is queued again after a single visit has no history yet, and is to be visited all the same.
+_HISTORIES = """
+    SELECT site.site, coalesce(sighting.history, '')
+    FROM site JOIN seen ON seen.site_id = site.id LEFT JOIN sighting ON sighting.page_id = seen.page_id
+    WHERE (sighting.history IS NOT NULL OR (seen.place IS NOT NULL AND seen.page_id IS NOT NULL))"""
+_HISTORIES_OF = f"{_HISTORIES} AND site.site = ANY(%s)"
+_CHOOSE = f"""
+    CREATE TEMP TABLE chosen ON COMMIT DROP AS
+    SELECT seen.site_id, (SELECT last_value + 1 FROM {PLACES}) * 1000
+               + row_number() OVER (ORDER BY page.depth, page.id) AS place,
+           seen.key, page.path, page.depth, CASE WHEN page.kind = %s THEN 0 ELSE %s END AS attempt
+    FROM seen JOIN page ON page.id = seen.page_id
+    WHERE seen.place IS NULL AND page.kind <> %s AND page.fetched_at <= %s"""  # noqa: S608
+_ROUND = (
+    f"SELECT setval('{PLACES}', last_value + 2 + (SELECT count(*) FROM chosen) / 1000) FROM {PLACES}",  # noqa: S608
+    """INSERT INTO waiting (site_id, place, key, path, depth, attempt, rank)
+       SELECT site_id, place, key, path, depth, attempt, 0.0 FROM chosen ORDER BY site_id, place""",
+    """UPDATE seen SET place = chosen.place FROM chosen
+       WHERE seen.site_id = chosen.site_id AND seen.key = chosen.key""",
+    """INSERT INTO holding (site_id) SELECT DISTINCT site_id FROM chosen ORDER BY site_id
+       ON CONFLICT DO NOTHING""",
+    # Bytes and times are those of the round; pages count with their present state until it changes.
+    """UPDATE site SET started_at = NULL, ended_at = NULL, wire_bytes = 0, content_bytes = 0
+       WHERE free_at IS NOT NULL""",
+    # The next process that ranks the waiting pages finds an unknown order, and ranks them again.
+    "UPDATE crawl SET waiting_order = '', ended_at = NULL",
+)
+
+
+def find_copies(
+    connection: psycopg.Connection[tuple[Any, ...]], pages: Sequence[Page]
+) -> dict[tuple[Site, PageKey], Copy]:
+    """What the store has of pages from earlier visits, without pages never seen."""
+    asked = ([to_text(page.site) for page in pages], [page.key for page in pages])
+    return {
+        (Site(from_text(site)), PageKey(key)): _copy(rest)
+        for site, key, *rest in connection.execute(_FIND_COPIES, asked).fetchall()
+    }
+
+
+def histories(
+    connection: psycopg.Connection[tuple[Any, ...]], sites: Sequence[Site] | None = None
+) -> list[tuple[Site, bytes]]:
+    """The visit histories of all pages of these sites, or of all sites, that were visited and may be visited
+    again."""
+    asked = (_HISTORIES,) if sites is None else (_HISTORIES_OF, ([to_text(site) for site in sites],))
+    return [(Site(from_text(site)), history) for site, history in connection.execute(*asked).fetchall()]
+
+
+def begin_round_on_server(
+    connection: psycopg.Connection[tuple[Any, ...]], now: Instant, older_than_s: Seconds = Seconds(0.0)
+) -> int | None:
+    """Queue every page of a finished crawl again, if its copy is old enough; returns how many.
+
+    Deadlines are computed from now. If pages of an earlier round still wait, nothing happens and None is
+    returned.
+    """
+    run = connection.execute
+    with connection.transaction():
+        run("SELECT FROM crawl FOR UPDATE")
+        left = run("SELECT FROM waiting WHERE attempt >= 0 OR retry_at IS NULL LIMIT 1").fetchone()
+        if left is not None:
+            return None
+        run(_CHOOSE, (Kind.LIMIT.value, AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s))
+        row = run("SELECT count(*) FROM chosen").fetchone()
+        assert row is not None
+        count = int(row[0])
+        if count:
+            for statement in _ROUND:
+                run(statement.encode())
+            run("UPDATE waiting SET retry_at = NULL WHERE attempt < 0 AND retry_at <= %s", (now,))
+            run("UPDATE crawl SET started_at = %s", (now,))
+            run("INSERT INTO round SELECT 1 + count(*), %s, %s FROM round", (now, count))
+    return count
+
+
+def _copy(row: Sequence[Any]) -> Copy:
+    is_waiting, state, kind, status, content_type, digest, fetched_at, depth, *rest = row
+    if state is None:
+        return Copy(PageState.WAITING, None, 0, "", "", Instant(0.0), is_waiting=is_waiting)
+    etag, last_modified, history = rest
+    sighting = Sighting(from_text(etag or ""), from_text(last_modified or ""), history or b"")
+    return Copy(
+        PageState(state),
+        Kind(kind),
+        status,
+        from_text(content_type),
+        digest,
+        Instant(fetched_at),
+        depth,
+        sighting,
+        is_waiting,
+    )
+
+
+# One commit on PostgreSQL: a batch of savings turned into a dozen statements over whole columns.
+#
+# They are sent in two groups: queries about the pages, then all changes. Rows are sorted, so that two
+# collectors that write the same rows do it in the same order.
+
 
 class Sorted:
-    """A batch by what is to be done with it; of what is said twice the last word counts."""
+    """A batch, sorted by operation; if a row is set twice, the last value counts."""
 
     def __init__(self, batch: Sequence[Saving]) -> None:
         self.tasks: dict[str, Task] = {}
@@ -53,6 +165,7 @@ class Sorted:
         self.servers: dict[str, bytes] = {}
         self.robots_bytes: Counter[str] = Counter()
         self.notices: dict[tuple[Site, str, str], float] = {}
+        self.left_out: Counter[tuple[Site, str]] = Counter()
         for saving in batch:
             match saving:
                 case SaveSettled():
@@ -65,16 +178,19 @@ class Sorted:
                     self.tasks |= {task.site: task for task in saving.tasks}
                 case SaveServers():
                     self.servers |= dict(saving.rows)
+                case SaveLeftOut(site, reason, pages):
+                    self.left_out[site, reason] += pages
                 case SaveNotice():
                     self.notices.setdefault((saving.site, saving.what, saving.subject), saving.at)
 
     def site_names(self) -> set[str]:
         names = {page.site for page in self.found.values()} | {each.page.site for each in self.settled}
         names |= {page.site for page in self.again()}
-        return names | self.sites.keys() | self.tasks.keys() | {site for site, _, _ in self.notices}
+        names |= {site for site, _ in self.left_out} | {site for site, _, _ in self.notices}
+        return names | self.sites.keys() | self.tasks.keys()
 
     def again(self) -> list[Page]:
-        """Pages that are to wait once more."""
+        """Pages to be queued again."""
         return [page for _, savings in self.turns for saving in savings for page in saving.pages]
 
     def _add_found(self, saving: SaveFound) -> None:
@@ -138,7 +254,7 @@ class BatchWriter:
     def _queue(
         self, placed: Sequence[tuple[int, Page, int]], added: set[int], elsewhere: set[PageKey]
     ) -> None:
-        """Said to be new and yet known: such a page is not queued again."""
+        """Reported as new but already known: such a page is not queued again."""
         new = [row for row in placed if row[2] in added]
         rank_of = self._rank_of
         self._add(
@@ -153,7 +269,7 @@ class BatchWriter:
         self._change_many(sql.ADD_HOLDINGS, [(site_id,) for site_id in sites], ("bigint",))
 
     def _queue_again(self, savings: Sequence[SaveAgain]) -> None:
-        """Pages that wait already, or twice in a batch, wait once."""
+        """Pages that wait already, or appear twice in a batch, are queued once."""
         wanted = {page.key: (page, each.not_before) for each in reversed(savings) for page in each.pages}
         answer = self._find_pages([page for page, _ in wanted.values()])
         known = {row[:2]: (row[2], row[3]) for row in answer()} if answer else {}
@@ -180,14 +296,14 @@ class BatchWriter:
     def _settle(
         self, settled: Iterable[SaveSettled], known_rows: Sequence[tuple[Any, ...]], notes: Notes
     ) -> None:
-        """Settle pages of which each is named once."""
+        """Settle pages, each of which appears once."""
         known: dict[tuple[int, PageKey], Sequence[Any]] = {row[:2]: row[2:] for row in known_rows}
         changes = Changes()
         for saving in settled:
             site_id, key = self._numbers.site_id(saving.page.site), saving.page.key
             place, page_id, state, kind = known.get((site_id, key), _UNKNOWN)
             if place is None and kind == Kind.OUT_OF_SCOPE and _is_passed_over(saving):
-                continue  # somebody else came upon it before
+                continue  # another collector has found it before
             self._count(site_id, saving)
             if rows.is_final(saving.state):
                 if place is not None:
@@ -199,7 +315,7 @@ class BatchWriter:
                 changes.note_visit(saving, page_id, last_page_id)
                 changes.add_page(page_id, site_id, saving, self._file_id(saving), notes)
             elif place is not None:
-                changes.retried.append((saving.attempt + 1, saving.retry_at, site_id, place))
+                changes.retried.append((saving.next_attempt, saving.retry_at, site_id, place))
             else:
                 place = self._numbers.take_place()
                 page = saving.page
@@ -209,7 +325,7 @@ class BatchWriter:
                         place,
                         page,
                         self._rank_of(page),
-                        attempt=saving.attempt + 1,
+                        attempt=saving.next_attempt,
                         retry_at=saving.retry_at,
                     )
                 )
@@ -233,7 +349,7 @@ class BatchWriter:
             self._sums_of(site_id).pages[name] += by
 
     def _count(self, site_id: int, saving: SaveSettled) -> None:
-        """Bytes and attempts count whether or not they led to a kept page."""
+        """Bytes and attempts count whether or not they led to an archived page."""
         outcome = saving.outcome
         if outcome.kind is not Kind.OUT_OF_SCOPE:
             sums = self._sums_of(site_id)
@@ -261,6 +377,9 @@ class BatchWriter:
             self._sums_of(number(Site(site))).wire_bytes += robots_bytes
         sums = [sums.row(site_id) for site_id, sums in sorted(self._sums.items())]
         change(sql.ADD_SUMS, sums, (*("bigint",) * 5, "double precision", "bigint"))
+        for (site, reason), pages in batch.left_out.items():
+            words = PageState.EXCLUDED.value, Kind.OUT_OF_SCOPE.value
+            self._outcomes[number(site), *words, to_text(reason)] += pages
         counts = [(*which, count) for which, count in sorted(self._outcomes.items())]
         change(sql.COUNT_OUTCOMES, counts, ("bigint", "text", "text", "text", "bigint"))
 
@@ -274,13 +393,13 @@ class BatchWriter:
         return None if saving.capture is None else self._numbers.file_id(saving.capture.warc_file)
 
     def _ask_many(self, statement: str, values: Sequence[Sequence[Any]], types: Sequence[str]) -> Any:
-        """The question goes out now; calling what is returned waits for the answer."""
+        """Send the query now; calling the result waits for the answer."""
         if not values:
             return None
         return self._connection.execute(statement.encode(), arrays.columns(values, types)).fetchall
 
     def _add(self, table: str, values: Sequence[Sequence[Any]]) -> None:
-        """Whole rows of a table, which has the columns that `crawl.sqlite` has."""
+        """Whole rows of a table, which has the columns of `crawl.sqlite`."""
         marks = ", ".join(f"%s::{name}[]" for name in self._types[table])
         self._change_many(f"INSERT INTO {table} SELECT * FROM unnest({marks})", values, self._types[table])  # noqa: S608
 
@@ -302,6 +421,6 @@ _TASK_TYPES = (
 
 
 def _is_passed_over(saving: SaveSettled) -> bool:
-    """Whether it was found, and not asked for."""
+    """Whether it was found, but not requested."""
     is_out = saving.outcome.kind is Kind.OUT_OF_SCOPE and saving.state is PageState.EXCLUDED
     return is_out and saving.capture is None

@@ -1,7 +1,8 @@
-"""The crawl's memory on a PostgreSQL server. Any number of collectors may write to it at once."""
+"""The state of a crawl on a PostgreSQL server. Any number of collectors may write to it at the same time."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -10,36 +11,127 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from headway.model.command import Saving
-from headway.model.copy import Copy
+from headway.archive.warc import ARCHIVE_FOLDER
+from headway.model.command import Copy, Saving, Snapshot, WaitingRecord
 from headway.model.page import Page, PageKey, Site
-from headway.model.snapshot import Snapshot, WaitingRecord
-from headway.ports import Original, Part
-from headway.store import course, rows
-from headway.store.capture import Notes
-from headway.store.postgres import again, arrays
-from headway.store.postgres import statements as sql
-from headway.store.postgres.address import Address
+from headway.ports import Notes, Original, Part
+from headway.store import rows
+from headway.store.postgres import arrays, batch
+from headway.store.postgres import tables as sql
+from headway.store.postgres.arrays import Numbers
 from headway.store.postgres.batch import BatchWriter, Sorted
-from headway.store.postgres.course import sample_row, write_course
-from headway.store.postgres.mending import mend
-from headway.store.postgres.numbers import Numbers
-from headway.store.postgres.reading import Reading, first_due, first_waiting, page_from
-from headway.store.postgres.tables import check_version, open_or_make
-from headway.store.postgres.texts import from_text, to_text
+from headway.store.postgres.connection import Address, from_text, to_text
+from headway.store.postgres.reader import Reading, first_due, first_waiting, page_from
+from headway.store.postgres.tables import BLOCK, PLACES, check_version, open_or_make, translated_query
+from headway.store.repair import end_of_whole_lines, end_of_whole_records, shortened
 from headway.units import BytesPerSecond, Instant
 
 if TYPE_CHECKING:
     import psycopg
+
+
+def sample_row(
+    at: float, wire_bytes: int, capacity_bytes_per_s: float, gauges: rows.Gauges | None
+) -> tuple[object, ...]:
+    """SQLite's booleans are numbers, and the tables have its types."""
+    row = rows.sample_row(at, wire_bytes, capacity_bytes_per_s, gauges)
+    return tuple(int(value) if isinstance(value, bool) else value for value in row)
+
+
+def write_course(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    samples: Sequence[tuple[object, ...]],
+    looks: Sequence[rows.SiteSample],
+) -> None:
+    with connection.cursor() as cursor:
+        if samples:
+            cursor.executemany(translated_query(rows.ADD_SAMPLE), samples)
+        for statement, values in rows.sample_rows(looks):
+            cursor.executemany(translated_query(statement), values)
+
+
+# After a power cut on a collector's machine, files of its folder can be shorter than was committed.
+#
+# As in a run folder, pages whose captures were lost are queued again, and so are pages that refer to a lost
+# capture; the holders of their sites are notified. Lost log lines stay lost.
+
+_CHOOSE_LOST = """
+    CREATE TEMP TABLE lost ON COMMIT DROP AS
+    SELECT page.id, page.site_id, page.key, page.digest FROM page JOIN file ON file.id = page.file_id
+    JOIN unnest(%s::text[], %s::bigint[]) AS short (name, length_bytes) ON short.name = file.name
+    WHERE warc_offset + warc_length > short.length_bytes"""
+_ADD_REFERRING = """
+    INSERT INTO lost SELECT id, site_id, key, digest FROM page WHERE record_type = 'revisit'
+    AND digest IN (SELECT digest FROM lost WHERE digest <> '') AND id NOT IN (SELECT id FROM lost)"""
+_PLACE = f"""
+    CREATE TEMP TABLE placed ON COMMIT DROP AS
+    SELECT page.site_id, (SELECT last_value + 1 FROM {PLACES}) * {BLOCK}
+               + row_number() OVER (ORDER BY page.id) AS place, page.key, page.path, page.depth
+    FROM lost JOIN page ON page.id = lost.id
+    JOIN seen ON seen.site_id = page.site_id AND seen.key = page.key
+    WHERE seen.page_id = page.id AND seen.place IS NULL"""  # noqa: S608
+_CHANGES = (
+    f"SELECT setval('{PLACES}', last_value + 2 + (SELECT count(*) FROM placed) / {BLOCK}) FROM {PLACES}",  # noqa: S608
+    """INSERT INTO waiting (site_id, place, key, path, depth, attempt, rank)
+       SELECT site_id, place, key, path, depth, 0, 0.0 FROM placed""",
+    """UPDATE seen SET place = placed.place FROM placed
+       WHERE seen.site_id = placed.site_id AND seen.key = placed.key""",
+    "INSERT INTO mail SELECT site_id, place FROM placed",
+    """INSERT INTO holding (site_id) SELECT DISTINCT site_id FROM placed ORDER BY site_id
+       ON CONFLICT DO NOTHING""",
+    "UPDATE site SET ended_at = NULL WHERE id IN (SELECT site_id FROM placed)",
+    "UPDATE crawl SET ended_at = NULL WHERE EXISTS (SELECT FROM placed)",
+    """UPDATE page SET file_id = NULL, warc_offset = NULL, warc_length = NULL, record_type = NULL
+       WHERE id IN (SELECT id FROM lost)""",
+    "DELETE FROM content WHERE page_id IN (SELECT id FROM lost)",
+)
+
+
+def repair(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    folder: Path,
+    committed_lengths: Mapping[str, int],
+    prefix: str,
+) -> str:
+    """Repair the rows for files that are too short; returns a message, empty if nothing was done. `prefix`
+    goes before a file's name in the database."""
+    short = shortened(folder, committed_lengths)
+    if not short:
+        return ""
+    ends = {
+        name: end_of_whole_records(folder / name, length)
+        if name.startswith(f"{ARCHIVE_FOLDER}/")
+        else end_of_whole_lines(folder / name)
+        for name, length in short.items()
+    }
+    names, lengths = [to_text(prefix + name) for name in ends], list(ends.values())
+    with connection.transaction():
+        connection.execute(_CHOOSE_LOST, (names, lengths))
+        connection.execute(_ADD_REFERRING)
+        connection.execute(_PLACE.encode())
+        row = connection.execute("SELECT count(*) FROM placed").fetchone()
+        for statement in _CHANGES:
+            connection.execute(statement.encode())
+        connection.execute(
+            "UPDATE file SET length_bytes = short.length_bytes FROM unnest(%s::text[], %s::bigint[]) "
+            "AS short (name, length_bytes) WHERE file.name = short.name",
+            (names, lengths),
+        )
+    for name, end in ends.items():
+        os.truncate(folder / name, end)
+    assert row is not None
+    files = ", ".join(sorted(short))
+    return f"{files} were truncated, as by a power cut; {row[0]} pages will be fetched again"
+
 
 T = TypeVar("T")
 _RANKED_AT_ONCE = 10_000
 
 
 class PostgresStore:
-    """`place` says where the files are that this writer names: those of others are none of its business.
+    """`place` identifies the folder of this writer's files; files of other writers are not touched.
 
-    With `make`, the tables are made or brought up; without, there must be a crawl.
+    With `make`, the tables are created or upgraded; without, the crawl must exist.
     """
 
     def __init__(self, address: Address | str, *, place: str = "", make: bool = True) -> None:
@@ -49,7 +141,7 @@ class PostgresStore:
         self._order = ""
         self._rank_of: Callable[[Page], float] = rows.as_found
         self._samples: list[tuple[object, ...]] = []
-        self._course: list[course.SiteCourse] = []
+        self._course: list[rows.SiteSample] = []
         self._connection = self.address.connect()
         try:
             (open_or_make if make else check_version)(self.address, self._connection)
@@ -100,7 +192,7 @@ class PostgresStore:
         notes: Notes | None = None,
         first: Callable[[psycopg.Connection[tuple[Any, ...]]], bool] | None = None,
     ) -> bool:
-        """One transaction. What `first` does in it comes first, and decides whether the rest is wanted."""
+        """One transaction. `first` runs first in it, and decides whether the rest is wanted."""
         by_kind = Sorted(batch)
         captures = {each.capture.warc_file for each in by_kind.settled if each.capture is not None}
         samples, looks = list(self._samples), list(self._course)
@@ -131,10 +223,10 @@ class PostgresStore:
         at: Instant,
         wire_bytes_total: int,
         capacity_bytes_per_s: BytesPerSecond,
-        gauges: course.Gauges | None = None,
-        course: Sequence[course.SiteCourse] = (),
+        gauges: rows.Gauges | None = None,
+        course: Sequence[rows.SiteSample] = (),
     ) -> None:
-        """Remember how things stood at an instant; saved with the next commit."""
+        """Record the progress at an instant; saved with the next commit."""
         self._samples.append(sample_row(at, wire_bytes_total, capacity_bytes_per_s, gauges))
         self._course += course
 
@@ -143,8 +235,8 @@ class PostgresStore:
         return None if found is None else found[0]
 
     def find_originals(self, digests: Sequence[str]) -> dict[str, tuple[Original, str]]:
-        """The first committed capture of each of these contents, where there is one, and the digest of its
-        octets."""
+        """The first committed capture of each of these contents, if there is one, and the digest of its
+        payload."""
         asked_for = ([rows.fingerprint_of(digest) for digest in digests], list(digests))
         return {
             digest: (
@@ -160,12 +252,12 @@ class PostgresStore:
         return self.find_copies([page]).get((page.site, page.key))
 
     def find_copies(self, pages: Sequence[Page]) -> dict[tuple[Site, PageKey], Copy]:
-        return self.asked(lambda run: again.find_copies(run, pages))
+        return self.asked(lambda run: batch.find_copies(run, pages))
 
     def histories(self, sites: Sequence[Site] | None = None) -> list[tuple[Site, bytes]]:
-        """How every page of these sites, or of all, was found that may be visited again: the visits since the
-        first, as `policy.freshness` packs them."""
-        return self.asked(lambda run: again.histories(run, sites))
+        """The visit histories of all pages of these sites, or of all, that may be visited again, as
+        `policy.revisit` packs them."""
+        return self.asked(lambda run: batch.histories(run, sites))
 
     @property
     def has_rounds(self) -> bool:
@@ -173,7 +265,7 @@ class PostgresStore:
         return self.asked(lambda run: run.execute("SELECT FROM round LIMIT 1").fetchone()) is not None
 
     def payload_digest_of(self, digest: str) -> str | None:
-        """The digest of the octets kept for this content, which are compressed as the server sent them."""
+        """The digest of the archived payload of this content, compressed as the server sent it."""
         found = self._find_content(digest)
         return None if found is None else found[1]
 
@@ -183,10 +275,10 @@ class PostgresStore:
         found = self.asked(lambda run: run.execute(query, (to_text(prefix),)).fetchall())
         return {from_text(name).removeprefix(prefix): length for name, length in found}
 
-    def mend(self, folder: Path) -> str:
-        """Make up for files of our own that a power cut has shortened; returns what was done."""
+    def repair(self, folder: Path) -> str:
+        """Repair the rows for files of this writer that a power cut has shortened; returns a message."""
         lengths = self.committed_lengths()
-        return self.asked(lambda run: mend(run, folder, lengths, self._numbers.full_name("")))
+        return self.asked(lambda run: repair(run, folder, lengths, self._numbers.full_name("")))
 
     def close(self) -> None:
         with self._mutex:
@@ -195,7 +287,7 @@ class PostgresStore:
     # -- beyond the port --------------------------------------------------------------------------------
 
     def asked(self, question: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
-        """What the database says; on a new connection where the last one was lost."""
+        """Run a query; on a new connection if the last one was lost."""
         with self._mutex, self.address.clear_errors():
             if self._connection.closed:
                 self._connection = self.address.connect()
@@ -215,8 +307,8 @@ class PostgresStore:
         most_waiting: int | None = None,
         part: Part | None = None,
     ) -> Snapshot:
-        """The part of the crawl that these sites are, as of one instant; None: all of it. Of the pages that
-        wait, about `most_waiting`, or a part."""
+        """The part of the crawl with these sites, as of one instant; None: all of it. Of the waiting pages,
+        about `most_waiting`, or a part."""
 
         def read(connection: psycopg.Connection[tuple[Any, ...]]) -> Snapshot:
             with connection.transaction():
@@ -236,7 +328,7 @@ class PostgresStore:
 
     def _rank_anew(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         with connection.transaction():
-            # A part at a time: there may be millions.
+            # In parts: there may be millions.
             with connection.cursor("everyone") as everyone:
                 everyone.execute(sql.ALL_WAITING)
                 while part := everyone.fetchmany(_RANKED_AT_ONCE):
@@ -251,8 +343,8 @@ class PostgresStore:
     @staticmethod
     def _set_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         arrays.register(connection)
-        # Rows are always few and always asked for by key, whatever the statistics of a table that was
-        # empty a minute ago make the planner believe.
+        # Rows are always few and selected by key, whatever the statistics of a recently empty table make the
+        # planner believe.
         connection.execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
 
     def _find_content(self, digest: str) -> tuple[Original, str] | None:

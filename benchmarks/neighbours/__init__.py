@@ -1,0 +1,1 @@
+"""What the other users of a link feel of a crawler."""

@@ -1,1 +1,0 @@
-"""The parts put together: what the command line and the library both call."""

@@ -1,0 +1,1 @@
+"""WARC files, their index keys, and append-only files."""

@@ -1,0 +1,173 @@
+"""The commands on a run that exists: `headway status`, `report`, `export` and `limit`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+import msgspec
+
+from headway.cli.frame import Log, log_options, results, stderr, stdout
+from headway.cli.running import RunType, print_summary
+from headway.runtime.control import limit_of, write_limit
+from headway.store.live_reader import LiveReader
+from headway.units import format_size
+from headway.view.export import FORMATS, export_pages
+from headway.view.summary import summarise
+
+
+@click.command("status")
+@click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw the link and the sites to a PNG, SVG or PDF file.",
+)
+def status_command(run: Path | str, *, as_json: bool, plot: Path | None) -> int:
+    """Show the progress of a run: its sites with their deadlines, errors, and the use of the link.
+
+    RUN is a run folder or the address of a crawl on a PostgreSQL server. The crawl may be running.
+    """
+    summary = summarise(run)
+    with results():
+        if as_json:
+            click.echo(msgspec.json.encode(summary))
+        else:
+            print_summary(stdout(is_literal=True), summary)
+    if plot is not None:
+        from headway.report.plots import draw_picture
+
+        draw_picture(run, plot)
+    return 0
+
+
+@click.command("report")
+@click.argument("run", type=RunType())
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write to.  [default: RUN/report]",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the report in the browser.")
+@click.option("--json", "as_json", is_flag=True, help="Print the path and the main results as JSON.")
+@log_options
+def report_command(run: Path | str, *, out: Path | None, opens: bool, as_json: bool, log: Log) -> int:
+    """Write a report of a run: one HTML file, and its figures as PNG, SVG and CSV.
+
+    The crawl may be running; the report then covers what is in the run folder so far.
+    """
+    if not isinstance(run, Path):
+        raise click.UsageError(
+            "headway report needs a run folder; for a crawl on a server use headway status, export or serve"
+        )
+    from headway.report.run_page import verdict, write_report
+    from headway.view.reporting import gather
+
+    facts = gather(run)
+    page = write_report(facts, out if out is not None else run / "report")
+    location = os.fsencode(page).decode("utf-8", "replace")
+    with results():
+        if as_json:
+            missed = [msgspec.to_builtins(each) for each in facts.missed]
+            click.echo(
+                msgspec.json.encode(
+                    {
+                        "report": location,
+                        "state": facts.view.state,
+                        "pages": facts.view.done,
+                        "missed": missed,
+                        "verdict": verdict(facts),
+                    }
+                )
+            )
+        elif not log.is_quiet:
+            click.echo(verdict(facts))
+            click.echo(f"report: {location}")
+    if opens:
+        webbrowser.open(page.resolve().as_uri())
+    return 0
+
+
+@click.command("export")
+@click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
+@click.option(
+    "-f",
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    help="The format.  [default: by the suffix of the file, else jsonl]",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write.  [default: standard output]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the file, its format and its size as JSON.")
+@log_options
+def export_command(run: Path | str, *, kind: str | None, out: Path | None, as_json: bool, log: Log) -> int:
+    """Export every page that was fetched, failed or was excluded: one line or row for each.
+
+    \b
+      headway export run -o pages.parquet
+      headway export run | jq -r 'select(.status == 404) | .url'
+      headway export run -f cdxj -o index.cdxj
+    """
+    if kind is None:
+        ending = out.suffix.lstrip(".").lower() if out is not None else ""
+        kind = ending if ending in FORMATS else "jsonl"
+    if out is None or os.fspath(out) == "-":
+        if as_json:
+            raise click.UsageError(
+                "--json writes to standard output, where the pages go; name a file with -o"
+            )
+        if kind == "parquet" and sys.stdout.isatty():
+            raise click.UsageError("Parquet is a binary format; name a file with -o")
+        with results():
+            export_pages(run, kind, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        return 0
+    count = export_pages(run, kind, out)
+    size_bytes = out.stat().st_size
+    with results():
+        if as_json:
+            click.echo(
+                msgspec.json.encode({"file": str(out), "format": kind, "rows": count, "bytes": size_bytes})
+            )
+        else:
+            log.say("exported", f"{out}: {count} pages, {format_size(size_bytes)}")
+    return 0
+
+
+@click.command("limit")
+@click.argument("run", type=RunType())
+@click.argument("bandwidth", required=False)
+@click.option("--clear", is_flag=True, help="Return to the bandwidth of the job.")
+def limit_command(run: Path | str, bandwidth: str | None, *, clear: bool) -> int:
+    """Change the bandwidth limit of a crawl, for example to 2Mbit/s; without a bandwidth, show it.
+
+    A running crawl applies it within a second, a stopped one when it is started again. It stays in force
+    until it is changed again or cleared with --clear.
+    """
+    if clear and bandwidth is not None:
+        raise click.UsageError("give a bandwidth such as 2Mbit/s, or --clear")
+    if not isinstance(run, Path):
+        raise click.UsageError(
+            "headway limit needs a run folder; a crawl on a server keeps its job's bandwidth"
+        )
+    if bandwidth is None and not clear:
+        click.echo(limit_of(run) or "none of its own: the bandwidth of the job applies")
+        return 0
+    write_limit(run, bandwidth)
+    with LiveReader(run) as live_reader:
+        is_running = bool(live_reader.collectors())
+    limit = "the job's bandwidth" if clear else f"at most {bandwidth}"
+    since = "from now on" if is_running else "when the crawl is started again; it is not running now"
+    stderr().print(f"{run}: {limit}, {since}", markup=False)
+    return 0

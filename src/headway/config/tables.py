@@ -1,0 +1,178 @@
+"""The tables within `[crawl]`, declared as `config.schema` declares the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from headway.config import values as v
+from headway.config.keys import Option, Table, key
+from headway.http.models import Limits, Timeouts
+
+# Each key takes two or three lines, so that a struct reads like a table.
+# fmt: off
+
+
+class TimetableEntry(Table, frozen=True):
+    """Where entries overlap, the later one applies."""
+
+    bandwidth: Annotated[str, key(
+        'the bandwidth at that time; `"0"`: the crawl pauses', v.RATE_OR_NONE, aliases="rate limit max_rate",
+    )]
+    days: Annotated[str, key(
+        "weekdays, also as `sat,sun`", v.DAYS, example="mon-fri", aliases="day weekdays"
+    )] = "mon-sun"
+    hours: Annotated[str, key(
+        "may span midnight", v.HOURS, example="22:00-06:00", aliases="hour time times from to"
+    )] = "00:00-24:00"
+
+
+class WindowTable(Table, frozen=True):
+    """When the crawl may run. Outside of all windows it pauses."""
+
+    begin: Annotated[str, key("when it opens", v.CLOCK, example="22:00", aliases="start begin")] = (
+        msgspec.field(name="from")
+    )
+    until: Annotated[str, key(
+        "when it closes; on the next day if that is before `from`", v.CLOCK, example="07:30",
+        aliases="to end close",
+    )]
+    days: Annotated[str, key(
+        "the weekdays on which it opens, also as `sat,sun`", v.DAYS, example="mon-fri",
+        aliases="day weekdays",
+    )] = "mon-sun"
+
+
+class TimeoutsTable(Table, frozen=True):
+    """How long to wait for one answer."""
+
+    connect: Annotated[str, key(
+        "until the connection is open, with TLS", v.TIMEOUT, aliases="connection dns tls",
+    )] = "10 s"
+    first_byte: Annotated[str, key(
+        "from the request to the first byte of the answer", v.TIMEOUT, aliases="response ttfb",
+    )] = "30 s"
+    idle: Annotated[str, key("between two arrivals of data", v.TIMEOUT, aliases="read stall")] = "30 s"
+    low_speed_limit: Annotated[str, key(
+        "an answer that is slower for `low_speed_time` is given up; without the time for which headway's own "
+        "bandwidth limit holds it back", v.RATE,
+        aliases="speed_limit min_speed slow",
+    )] = "800 bit/s"
+    low_speed_time: Annotated[str, key(
+        "for how long an answer may be slower than `low_speed_limit`; at least as long as `idle`", v.TIMEOUT,
+        aliases="speed_time slow_time",
+    )] = "30 s"
+    total: Annotated[str, key(
+        "for the whole answer, without the time spent waiting for headway's own bandwidth limit", v.TIMEOUT,
+        aliases="timeout request download download_timeout fetch",
+    )] = "10 min"
+
+
+class LimitsTable(Table, frozen=True):
+    """How large one answer may be, and how much work."""
+
+    head: Annotated[str, key("the status line and headers", v.SIZE, aliases="headers header")] = "64 KiB"
+    body: Annotated[str, key(
+        "the body as transferred", v.SIZE, aliases="download_maxsize max_size max_body page",
+    )] = "50 MB"
+    decoded: Annotated[str, key(
+        "the content after decompression", v.SIZE, aliases="decompressed unpacked content",
+    )] = "200 MB"
+    extraction: Annotated[str, key(
+        "processor time for the items of one page; a page that takes longer twice is kept without items",
+        v.TIMEOUT, aliases="extract extract_time extraction_time",
+    )] = "10 s"
+
+
+class QuotaTable(Table, frozen=True):
+    """How much may be transferred in a period, in bytes on the wire."""
+
+    day: Annotated[str | None, key(
+        "in a day; the crawl pauses until midnight", v.SIZE, aliases="daily per_day",
+    )] = None
+    month: Annotated[str | None, key(
+        "in a month; the crawl pauses until the first of the next", v.SIZE, aliases="monthly per_month",
+    )] = None
+
+
+class RevisitTable(Table, frozen=True):
+    """With `every`: when pages are visited again."""
+
+    adapt: Annotated[bool, key(
+        "learn how often each page changes and visit it when that pays most", aliases="adaptive learn",
+    )] = False
+    shortest: Annotated[str, key(
+        "the shortest interval between two visits", v.TIMEOUT, example="1 h", aliases="min minimum",
+    )] = "1 h"
+    longest: Annotated[str, key(
+        "the longest interval between two visits", v.TIMEOUT, example="30 d", aliases="max maximum",
+    )] = "30 d"
+    bandwidth: Annotated[str | None, key(
+        "the most for revisits; by default all that the deadlines leave", v.RATE, aliases="rate limit",
+    )] = None
+
+
+class ScopeTable(Table, frozen=True):
+    """Which pages belong to the crawl."""
+
+    hosts: Annotated[tuple[str, ...], key(
+        "hosts in scope; without `hosts` and `suffixes`, those of the sites", v.HOST,
+        aliases="host allowed_hosts allowed_domains include_hosts",
+    )] = ()
+    suffixes: Annotated[tuple[str, ...], key(
+        "domains in scope with all their subdomains", v.SUFFIX, aliases="suffix domains domain tld tlds",
+    )] = ()
+    allow: Annotated[tuple[str, ...], key(
+        "path patterns in the syntax of robots.txt to keep; the longest match decides", v.PATTERN,
+        aliases="include includes include_paths whitelist allowlist only accept_regex",
+    )] = ()
+    deny: Annotated[tuple[str, ...], key(
+        "path patterns in the syntax of robots.txt to leave out; the longest match decides", v.PATTERN,
+        example="*.pdf$",
+        aliases="exclude excludes exclude_paths blacklist denylist blocklist disallow ignore skip reject",
+    )] = ()
+    max_depth: Annotated[int | None, key(
+        "links from a seed: 0 fetches only the seeds", v.DEPTH,
+        aliases="depth level levels depth_limit max_level max_hops hops",
+        option=Option("--max-depth N", "Fetch only pages at most N links away from a seed."),
+    )] = 30
+    max_url_length: Annotated[int, key(
+        "longer URLs are left out", v.COUNT, example=2000, aliases="url_length urllength_limit",
+    )] = 2000
+    queries: Annotated[bool, key("also URLs with a query", aliases="query query_strings params")] = True
+    max_sites: Annotated[int, key(
+        "sites that join those of the job because pages link to them, in all; links to further sites are "
+        "left out, counted and reported", v.COUNT, example=100000, aliases="sites site_limit max_hosts",
+    )] = 100_000
+    max_sites_per_domain: Annotated[int, key(
+        "such sites of one registered domain, as `example.org` or `example.co.uk`", v.COUNT, example=1000,
+        aliases="max_hosts_per_domain max_subdomains subdomains sites_per_domain",
+    )] = 1000
+    max_sites_per_page: Annotated[int, key(
+        "such sites that one page may add", v.COUNT, example=500, aliases="max_hosts_per_page sites_per_page",
+    )] = 500
+
+
+# fmt: on
+def timeouts_of(values: Mapping[str, float]) -> Timeouts:
+    """Of the values that were read for a `TimeoutsTable`."""
+    return Timeouts(
+        connect_s=values["connect"],
+        first_byte_s=values["first_byte"],
+        idle_s=values["idle"],
+        low_speed_bytes_per_s=values["low_speed_limit"],
+        low_speed_s=values["low_speed_time"],
+        total_s=values["total"],
+    )
+
+
+def limits_of(values: Mapping[str, int], memory_bytes: int | None) -> Limits:
+    """Of the values that were read for a `LimitsTable`, and the memory of the whole crawl."""
+    return Limits(
+        max_head_bytes=values["head"],
+        max_body_bytes=values["body"],
+        max_decoded_bytes=values["decoded"],
+        memory_bytes=memory_bytes,
+    )

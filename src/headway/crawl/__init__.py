@@ -1,1 +1,0 @@
-"""The machine: facts in, orders out, no I/O."""

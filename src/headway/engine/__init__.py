@@ -1,0 +1,1 @@
+"""The crawl as a state machine: events in, commands out, no I/O."""

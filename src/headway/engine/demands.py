@@ -1,0 +1,285 @@
+"""What each site demands of the link, in columns: data left with its range, highest rate, deadline, weight.
+
+A row is a site, by the number of its queue. A row is computed again only when its site has changed, so that a
+plan for many sites costs array operations and no object for each site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.engine.frontier import Frontier
+from headway.engine.site_queue import MemorySiteQueue
+from headway.engine.stats import CrawlStats, SiteStats
+from headway.model.page import Site
+from headway.planning.allocator import SiteDemand
+from headway.planning.estimate import (
+    DEFAULT,
+    GIVEN,
+    MEASURED,
+    NO_FACTS,
+    NOTHING_LEARNT,
+    PRIOR_PAGE_BYTES,
+    Assumption,
+    Evidence,
+    Knowledge,
+    Remaining,
+    SiteAssumptions,
+    cap_bytes_per_s,
+    page_bytes,
+    remaining_bytes,
+    spread_of,
+)
+from headway.planning.feasibility import Work
+from headway.planning.problem import FloatArray, IntArray
+from headway.planning.problem import Timetable as Capacity
+from headway.policy.politeness import Politeness
+from headway.policy.prediction import Prediction
+from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
+
+_FIRST_ROWS = 64
+
+IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
+ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN = range(9, 13)
+"""The columns. `LEFT` is `EXPECTED` with a margin for its uncertainty;
+`FAST_CAP` is the highest rate if our own link were no limit, `RUDE_CAP` also without pauses between requests;
+`IS_KNOWN`: the user or an earlier run has given the size; `SPREAD`: the deviation of the logarithm of what is
+left from what is expected."""
+_COLUMNS = 13
+
+
+class DemandTable:
+    """The demands of all sites. `update` computes the rows of sites that have changed."""
+
+    def __init__(
+        self,
+        politeness: Politeness,
+        prediction: Prediction,
+        knowledge: Knowledge = NOTHING_LEARNT,
+        *,
+        by_processes: bool = False,
+    ) -> None:
+        self._by_processes = by_processes
+        self._politeness = politeness
+        self.prediction = prediction
+        self._knowledge = knowledge
+        self._rows: NDArray[np.float64] = np.zeros((_FIRST_ROWS, _COLUMNS))
+        self._sites: list[Site] = []
+        self.rows_computed = 0
+        """How many rows were computed since the start: the work of keeping the table up to date."""
+
+    # -- keeping up to date -----------------------------------------------------------------------------
+
+    def update(
+        self,
+        now: Instant,
+        stats: CrawlStats,
+        queues: Sequence[MemorySiteQueue],
+        most_bytes_per_s: BytesPerSecond,
+    ) -> None:
+        """Compute the rows of these sites again. `most_bytes_per_s`: the capacity of the link."""
+        if not queues:
+            return
+        numbers = [queue.number for queue in queues]
+        self._make_room(max(numbers) + 1)
+        rows = []
+        for queue in queues:
+            self._sites[queue.number] = queue.site
+            rows.append(self._row(now, stats.site_stats(queue.site), queue, most_bytes_per_s))
+        self._rows[numbers] = rows
+        self.rows_computed += len(rows)
+
+    def _make_room(self, rows: int) -> None:
+        self._sites += [Site("")] * (rows - len(self._sites))
+        if rows > len(self._rows):
+            larger = np.zeros((max(rows, 2 * len(self._rows)), _COLUMNS))
+            larger[: len(self._rows)] = self._rows
+            self._rows = larger
+
+    def _row(
+        self, now: Instant, site_stats: SiteStats, queue: MemorySiteQueue, most_bytes_per_s: BytesPerSecond
+    ) -> tuple[float, ...]:
+        task = site_stats.task
+        evidence = self._evidence(site_stats, queue)
+        remaining = remaining_bytes(evidence)
+        size = page_bytes(evidence)
+        # While the link is closed (capacity zero), its capacity does not limit the site's own rate.
+        cap = self._cap(now, site_stats, size, most_bytes_per_s or UNBOUNDED)
+        fast_cap = self._cap(now, site_stats, mean_page_bytes(site_stats), UNBOUNDED)
+        return (
+            1.0 if queue.due or queue.busy else 0.0,
+            remaining.guarded(),
+            cap,
+            math.inf if task.deadline_at is None else task.deadline_at,
+            task.weight,
+            remaining.low,
+            remaining.expected,
+            remaining.high,
+            spread_of(evidence),
+            site_stats.answers,
+            max(cap, fast_cap),
+            max(cap, fast_cap, self._server_rate(now, site_stats)),
+            0.0 if evidence.whole_bytes is None else 1.0,
+        )
+
+    # -- columns ----------------------------------------------------------------------------------------
+
+    def open_rows(self) -> IntArray:
+        """The rows of sites of which pages wait or are in flight."""
+        return np.flatnonzero(self._rows[: len(self._sites), IS_OPEN] > 0)
+
+    def wanting_rows(self) -> IntArray:
+        """The rows of sites that can be given a part of the link."""
+        rows = self._rows[: len(self._sites)]
+        return np.flatnonzero((rows[:, IS_OPEN] > 0) & (rows[:, LEFT] > 0) & (rows[:, CAP] > 0))
+
+    def is_wanting(self, row: int) -> bool:
+        if row >= len(self._sites):
+            return False
+        values = self._rows[row]
+        return bool(values[IS_OPEN] > 0 and values[LEFT] > 0 and values[CAP] > 0)
+
+    def column(self, column: int, rows: IntArray) -> FloatArray:
+        values: FloatArray = self._rows[rows, column]
+        return values
+
+    def value(self, column: int, row: int) -> float:
+        return float(self._rows[row, column])
+
+    def work(self, now: Instant, rows: IntArray, capacity: Capacity, seats: int | None = None) -> Work:
+        """The work of these rows. `seats`: how many of them may be served at once; None: all."""
+        return Work.of(
+            self.column(LEFT, rows),
+            self.column(CAP, rows),
+            self.column(DUE_AT, rows) - now,
+            weight=self.column(WEIGHT, rows),
+            link=capacity,
+            seats=max(len(rows), 1) if seats is None else seats,
+        )
+
+    def site(self, row: int) -> Site:
+        return self._sites[row]
+
+    # -- single sites -----------------------------------------------------------------------------------
+
+    def latest_start_at(self, row: int) -> Instant | None:
+        """The latest instant at which a site can start and still meet its deadline, if it gets its highest
+        rate; None for a site that has no row yet."""
+        if row >= len(self._sites) or not self._sites[row]:
+            return None
+        due_at = float(self._rows[row, DUE_AT])
+        if math.isinf(due_at):
+            return FOREVER
+        return Instant(due_at - float(self._rows[row, LEFT]) / float(self._rows[row, CAP]))
+
+    def remaining(self, row: int) -> Remaining | None:
+        """The estimated remaining bytes of a site, with their range."""
+        if row >= len(self._sites) or not self._sites[row]:
+            return None
+        values = self._rows[row]
+        return Remaining(float(values[LOW]), float(values[EXPECTED]), float(values[HIGH]))
+
+    def as_objects(self, rows: IntArray, *, cap: int = CAP) -> list[SiteDemand]:
+        """The demands of these rows, for what does not work on columns."""
+        dues = self.column(DUE_AT, rows).tolist()
+        return [
+            SiteDemand(
+                self._sites[row],
+                left,
+                None if math.isinf(due_at) else Instant(due_at),
+                BytesPerSecond(most),
+                weight,
+            )
+            for row, left, due_at, most, weight in zip(
+                rows.tolist(),
+                self.column(LEFT, rows).tolist(),
+                dues,
+                self.column(cap, rows).tolist(),
+                self.column(WEIGHT, rows).tolist(),
+                strict=True,
+            )
+        ]
+
+    def assumptions_of(self, now: Instant, site_stats: SiteStats, frontier: Frontier) -> SiteAssumptions:
+        """The assumptions that the plan of a site is based on, each with its source."""
+        evidence = self._evidence(site_stats, frontier.queue(site_stats.site))
+        learnt, seen = f"learnt in {self._knowledge.source}", evidence.fetched_pages > 0
+        facts = evidence.facts
+        if evidence.given_bytes is not None:
+            data_source = GIVEN
+        elif facts.data_bytes:
+            data_source = learnt
+        else:
+            data_source = MEASURED if seen else DEFAULT
+        usual = Assumption(page_bytes(evidence), learnt if facts.page_bytes else DEFAULT)
+        if site_stats.server in self.prediction:
+            rate_source = MEASURED
+        else:
+            rate_source = learnt if facts.rate_bytes_per_s and not site_stats.server else DEFAULT
+        return SiteAssumptions(
+            site_stats.site,
+            Assumption(remaining_bytes(evidence).expected, data_source),
+            Assumption(usual.value, MEASURED) if seen else usual,
+            Assumption(self._server_rate(now, site_stats), rate_source),
+            self.pause_s(site_stats),
+        )
+
+    def remaining_now(self, site_stats: SiteStats, queue: MemorySiteQueue) -> Remaining:
+        """As `remaining`, from what is known at this moment."""
+        return remaining_bytes(self._evidence(site_stats, queue))
+
+    def pause_s(self, site_stats: SiteStats) -> Seconds:
+        """The politeness pause, per page."""
+        delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
+        pages = 1 if delay_s else self._politeness.pages_per_connection
+        return Seconds(self._politeness.pause_s(delay_s) / pages)
+
+    def _cap(
+        self, now: Instant, site_stats: SiteStats, size_bytes: float, most_bytes_per_s: BytesPerSecond
+    ) -> BytesPerSecond:
+        """The highest rate that a site can have over time: that of its server, less the politeness pauses.
+        A process that makes no pauses may have several requests in flight, so nothing is known of it."""
+        pause_s = self.pause_s(site_stats)
+        if self._by_processes and not pause_s:
+            return site_stats.task.cap_bytes_per_s or UNBOUNDED
+        cap = cap_bytes_per_s(
+            size_bytes,
+            pause_s=pause_s,
+            # The predicted rate is measured from request to end, so it includes the server's latency. No page
+            # comes faster than the whole link.
+            server_rate_bytes_per_s=min(self._server_rate(now, site_stats), most_bytes_per_s),
+        )
+        return cap if site_stats.task.cap_bytes_per_s is None else min(cap, site_stats.task.cap_bytes_per_s)
+
+    def _server_rate(self, now: Instant, site_stats: SiteStats) -> BytesPerSecond:
+        if not site_stats.server:  # no answer yet
+            learnt = self._knowledge.sites.get(site_stats.site, NO_FACTS).rate_bytes_per_s
+            if learnt:
+                return BytesPerSecond(learnt)
+        return self.prediction.predict(now, site_stats.server)
+
+    def _evidence(self, site_stats: SiteStats, queue: MemorySiteQueue) -> Evidence:
+        task = site_stats.task
+        return Evidence(
+            fetched_pages=site_stats.answers,
+            fetched_bytes=site_stats.wire_bytes,
+            waiting_pages=queue.due,
+            in_flight_pages=site_stats.in_flight,
+            links_seen=site_stats.links_seen,
+            links_new=site_stats.links_new,
+            new_per_page=site_stats.new_per_page,
+            given_bytes=task.expected_bytes,
+            max_pages=task.max_pages,
+            max_bytes=task.max_bytes,
+            facts=self._knowledge.sites.get(site_stats.site, NO_FACTS),
+        )
+
+
+def mean_page_bytes(site_stats: SiteStats) -> float:
+    if not site_stats.answers:
+        return PRIOR_PAGE_BYTES
+    return max(1.0, site_stats.wire_bytes / site_stats.answers)

@@ -1,0 +1,423 @@
+"""The two-level frontier of castillo2004: heaps of sites, and for each site a queue of its pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from headway.engine.page_queue import Waiting
+from headway.engine.site_heap import NO_SITE, UNSURE, SiteHeap, SiteOrder
+from headway.engine.site_queue import (
+    DiskBackedSiteQueue,
+    MemorySiteQueue,
+    ReorderableSiteQueue,
+    pages_held_each,
+    pages_loaded_each,
+)
+from headway.model.command import WaitingRecord
+from headway.model.page import Page, PageKey, Site
+from headway.policy.ordering.base import Key, LearningOrdering, Ordering
+from headway.units import FOREVER, BytesPerSecond, Instant
+
+_LOADED_AHEAD = 256
+"""For so many of the next sites, pages are loaded together."""
+
+
+class Frontier:
+    """The waiting pages of a crawl, by site; it says which site is next.
+
+    A site that has pages and is not busy is in one of two heaps: `sleeping`, by the instant from which it may
+    be asked, or `ready`, by the ordering's key. A learning ordering is given the links of settled pages, and
+    may change the keys of waiting pages; other orderings have no cost for that.
+    """
+
+    def __init__(
+        self, ordering: Ordering, most_held: int | None = None, *, holds_sites: bool = False
+    ) -> None:
+        """`most_held`: how many waiting pages that are due are kept in memory, the others in the store; None:
+        all. A learning ordering keeps all of them in memory. `holds_sites`: a site gives out pages only when
+        `serve_only` allows."""
+        self._ordering = ordering
+        self._learning = ordering if isinstance(ordering, LearningOrdering) else None
+        self._holds_sites = holds_sites
+        self._lent: set[PageKey] = set()
+        """Pages in flight, if the ordering learns from their links."""
+        self._queues: dict[Site, MemorySiteQueue] = {}
+        self._numbered: list[MemorySiteQueue] = []
+        self._sleeping: SiteOrder = SiteHeap()
+        """Each with its key for `_ready`, unless deferred pages become due before the site wakes."""
+        self._ready: SiteOrder = SiteHeap()
+        self._changed: list[MemorySiteQueue] = []
+        self._noted: list[MemorySiteQueue] = []
+        """Queues that have changed since `take_changed`."""
+        self._unseen: list[MemorySiteQueue] = []
+        """Queues that have changed since `take_unseen`."""
+        self._serial = 0
+        self._most_held = most_held if self._learning is None else None
+        self._held_each = self._loaded_each = self._trimmed_to = 0
+        self._short: dict[Site, DiskBackedSiteQueue] = {}
+        self.waiting = 0
+        self._loaded: dict[int, DiskBackedSiteQueue] = {}
+        """Queues that had such pages when they were last looked at, by number."""
+        self._loading = 0
+        """Queues whose pages have been asked for."""
+        self.held = 0
+        """Waiting pages in memory that are due, if others are in the store."""
+
+    def queue(self, site: Site) -> MemorySiteQueue:
+        queue = self._queues.get(site)
+        if queue is None:
+            queue = self._queues[site] = self._new_queue(site)
+            queue.number = len(self._numbered)
+            queue.is_held = self._holds_sites
+            self._numbered.append(queue)
+        return queue
+
+    def peek(self, site: Site) -> MemorySiteQueue | None:
+        """The queue of a site, if it has one. Readers must not create queues: the order of their creation
+        decides ties, so the crawl would depend on when it was looked at."""
+        return self._queues.get(site)
+
+    def waiting_of(self, site: Site) -> int:
+        """The number of waiting pages of a site. Like `peek`, it creates no queue."""
+        queue = self._queues.get(site)
+        return 0 if queue is None else queue.waiting
+
+    def _new_queue(self, site: Site) -> MemorySiteQueue:
+        if self._learning is not None:
+            return ReorderableSiteQueue(site)
+        if self._most_held is None:
+            return MemorySiteQueue(site)
+        self._held_each = pages_held_each(self._most_held, len(self._queues) + 1)
+        self._loaded_each = pages_loaded_each(self._most_held, self._held_each)
+        if 2 * self._held_each <= self._trimmed_to:
+            # With more sites, each earlier queue may keep fewer pages.
+            for queue in self._queues.values():
+                assert isinstance(queue, DiskBackedSiteQueue)
+                before = queue.held
+                queue.trim(self._held_each, self._loaded_each)
+                self.held += queue.held - before
+        if 2 * self._held_each <= self._trimmed_to or not self._trimmed_to:
+            self._trimmed_to = self._held_each
+        return DiskBackedSiteQueue(site)
+
+    @property
+    def most_held(self) -> int | None:
+        """About how many waiting pages are kept in memory; None: all."""
+        return self._most_held
+
+    def queues(self) -> Iterator[MemorySiteQueue]:
+        return iter(self._queues.values())
+
+    def put(self, page: Page, attempt: int = 0, not_before: Instant | None = None) -> None:
+        self._serial += 1
+        queue = self.queue(page.site)
+        waiting = Waiting(self._ordering.page_key(page), self._serial, page, attempt)
+        self.waiting += 1
+        self._mark(queue)
+        if isinstance(queue, DiskBackedSiteQueue):
+            before = queue.held
+            queue.put(waiting, not_before)
+            queue.trim(self._held_each, self._loaded_each)
+            self._count_held(queue, before)
+        else:
+            queue.put(waiting, not_before)
+
+    def occupy(self, site: Site) -> None:
+        """Mark a site as busy: no page of it is given out until `free`."""
+        queue = self._queues[site]
+        queue.busy = True
+        self._mark(queue)
+
+    def free(self, site: Site, at: Instant) -> None:
+        """Mark a site as free from an instant on."""
+        queue = self._queues.get(site) or self.queue(site)
+        queue.busy = False
+        queue.free_at = at
+        self._mark(queue)
+        if isinstance(queue, DiskBackedSiteQueue):
+            self._count_held(queue, queue.held)
+
+    def park(self, queue: MemorySiteQueue) -> tuple[Key, int]:
+        """Keep a ready site from being served until `unpark`; returns its place among the ready ones."""
+        place = self._ordering.site_key(queue), queue.first_serial
+        queue.is_parked = True
+        self._mark(queue, is_noted=False)
+        return place
+
+    def unpark(self, site: Site) -> None:
+        queue = self._queues[site]
+        queue.is_parked = False
+        self._mark(queue, is_noted=False)
+
+    def serve_only(self, rate_of: Callable[[Site], BytesPerSecond | None]) -> None:
+        """Hold back the sites without a rate. A site of which nothing is due is not held back: the planner
+        learns of a page when the time of its next visit has come."""
+        for queue in self._queues.values():
+            is_held = queue.due > 0 and rate_of(queue.site) is None
+            if is_held != queue.is_held:
+                queue.is_held = is_held
+                self._mark(queue)
+
+    def count_elsewhere(self, site: Site, waiting: int) -> None:
+        """Count the pages of a site that wait in the process that crawls it. None is given out here."""
+        queue = self.queue(site)
+        self.waiting += waiting - queue.waiting
+        queue.waiting = waiting
+        self._mark(queue)
+        if not queue.busy:
+            self.occupy(site)
+
+    def next_site(self, now: Instant) -> MemorySiteQueue | None:
+        """The free site that comes next in the ordering and has a page to fetch; it stays in the heap."""
+        self._update_heaps(now)
+        number = self._ready.first()
+        if number == NO_SITE:
+            return None
+        if not self._numbered[number].is_loaded:
+            self._load_next()
+            number = self._ready.first()
+        return self._numbered[number] if number != NO_SITE and self._numbered[number].is_loaded else None
+
+    def next_sites(self, now: Instant, most: int) -> list[MemorySiteQueue]:
+        """The first free sites, in the order in which `next_site` would return them."""
+        self._update_heaps(now)
+        queues = [self._numbered[number] for number in self._ready.first_few(most)]
+        if not all(queue.is_loaded for queue in queues):
+            self._load_next()
+            queues = [queue for queue in queues if queue.is_loaded]
+        return queues
+
+    @property
+    def _ahead(self) -> int:
+        """For how many sites pages are loaded together: they take half of the memory at most."""
+        most = self._most_held or 0
+        return max(1, min(_LOADED_AHEAD, most // (2 * max(1, self._loaded_each))))
+
+    def _load_next(self) -> None:
+        """Ask for the pages of the next sites. Until they are loaded, the sites are not ready."""
+        for number in self._ready.first_few(max(0, self._ahead - self._loading - len(self._short))):
+            queue = self._numbered[number]
+            if isinstance(queue, DiskBackedSiteQueue) and not queue.is_loaded:
+                self._short[queue.site] = queue
+                self._ready.remove(number)
+
+    def take(self, queue: MemorySiteQueue) -> Waiting:
+        """Remove and return the next page of a site that `next_site` or `next_sites` returned."""
+        self.waiting -= 1
+        self._mark(queue)
+        waiting = queue.take()
+        if isinstance(queue, DiskBackedSiteQueue):
+            self.held -= 1
+        if self._learning is not None:
+            self._lent.add(waiting.page.key)
+        elif self._most_held is not None:
+            self._note_if_short(queue)
+        return waiting
+
+    def take_all(self, site: Site) -> list[Waiting]:
+        """Remove and return the pages of a site that are in memory."""
+        queue = self.queue(site)
+        if isinstance(queue, DiskBackedSiteQueue):
+            self.held -= queue.held
+        pages = queue.take_all()
+        self.waiting -= len(pages)
+        self._mark(queue)
+        if self._learning is not None:
+            for waiting in pages:
+                self._learning.settled(waiting.page, ())
+        self._note_if_short(queue)
+        return pages
+
+    def leave(self, site: Site) -> None:
+        """Drop all pages of a site, also those counted in the store: another collector crawls it from now
+        on."""
+        self.take_all(site)
+        queue = self.queue(site)
+        if isinstance(queue, DiskBackedSiteQueue):
+            self._short.pop(site, None)
+            self._loading -= queue.is_loading
+            self.waiting -= queue.forget_stored()
+
+    # -- pages that wait in the store -------------------------------------------------------------------
+
+    def count_stored(self, site: Site, count: int, first_key: Key | None = None) -> None:
+        """Count pages of a site that wait in the store, in addition to the pages put in. `first_key`:
+        the key of the first of them, if none was put in."""
+        queue = self.queue(site)
+        assert isinstance(queue, DiskBackedSiteQueue)
+        self._serial += 1
+        queue.count_stored(count, (-math.inf if first_key is None else first_key, self._serial))
+        self.waiting += count
+        self._mark(queue)
+        if queue.is_loaded:
+            self._note_if_short(queue)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a queue needs pages from the store: see `load_requests`."""
+        return bool(self._short)
+
+    def load_requests(self, lent: Collection[PageKey]) -> list[tuple[Site, int]]:
+        """The sites that need pages from the store, and how many of the first pages there to load. Each
+        request is returned once. `lent`: the pages in flight, which still wait in the store."""
+        requests = [
+            (queue.site, queue.request_load(self._loaded_each, lent)) for queue in self._short.values()
+        ]
+        self._loading += len(requests)
+        self._short.clear()
+        return requests
+
+    def count_unseen(self, site: Site, count: int) -> None:
+        """Count pages that wait in the store and were found by another collector."""
+        queue = self.queue(site)
+        assert isinstance(queue, DiskBackedSiteQueue)
+        queue.spilled += count
+        queue.waiting += count
+        self.waiting += count
+        self._mark(queue)
+
+    def load(
+        self, site: Site, records: Sequence[WaitingRecord], lent: Collection[PageKey], *, is_all: bool
+    ) -> None:
+        """Add the first pages that the store has of a site, in order. Pages in memory or in flight may be
+        among them."""
+        queue = self.queue(site)
+        assert isinstance(queue, DiskBackedSiteQueue)
+        before = queue.held
+        self._loading -= queue.is_loading
+        self.waiting -= queue.load(records, lent, self._ordering.page_key, self._serial + 1, is_all=is_all)
+        self._serial += len(records)
+        queue.trim(self._held_each, self._loaded_each)
+        self._count_held(queue, before, is_wanted=True)
+        self._mark(queue)
+        self._note_if_short(queue)
+
+    def _count_held(self, queue: DiskBackedSiteQueue, before: int, *, is_wanted: bool = False) -> None:
+        """Count what a change has brought into memory. Beyond the bound, the pages of the queue are left to
+        the store until its site is among the next ones; or if its pages are wanted now, those of the queues
+        whose pages have been in memory for longest."""
+        self.held += queue.held - before
+        if is_wanted:
+            self._loaded.pop(queue.number, None)
+        if queue.held:
+            self._loaded[queue.number] = queue
+        if self._most_held is None or self.held <= self._most_held or len(self._loaded) <= self._ahead:
+            return  # a few sites may fill the memory: each is trimmed by itself
+        if not is_wanted:
+            self.held -= queue.unload()
+            return
+        while self.held > self._most_held and len(self._loaded) > self._ahead:
+            self.held -= self._loaded.pop(next(iter(self._loaded))).unload()
+
+    def _note_if_short(self, queue: MemorySiteQueue) -> None:
+        if not isinstance(queue, DiskBackedSiteQueue) or not queue.is_short(self._held_each):
+            return
+        if self._most_held is None or self.held < self._most_held:
+            self._short[queue.site] = queue
+
+    # -- learning orderings, and the heaps of sites -----------------------------------------------------
+
+    def settled(self, page: Page, links: Sequence[Page] = ()) -> None:
+        """Tell a learning ordering that a page that was taken has settled with these links. Call it before
+        the links, or the page itself, are put in."""
+        if self._learning is None or page.key not in self._lent:
+            return
+        self._lent.discard(page.key)
+        for shifted in self._learning.settled(page, links):
+            queue = self._queues.get(shifted.site)
+            if isinstance(queue, ReorderableSiteQueue) and queue.change_key(
+                shifted.key, self._ordering.page_key(shifted)
+            ):
+                self._mark(queue)
+
+    def sites_changed(self, queues: Iterable[MemorySiteQueue] | None = None) -> None:
+        """Compute the keys of these sites again, or of all, because what the ordering knows of them has
+        changed."""
+        for queue in self._queues.values() if queues is None else queues:
+            self._mark(queue, is_noted=False)
+
+    def task_changed(self, site: Site) -> None:
+        """The deadline or the limits of a site have changed."""
+        queue = self._queues.get(site)
+        if queue is not None:
+            self._mark(queue)
+
+    def take_changed(self) -> list[MemorySiteQueue]:
+        """The queues that have changed since the last call, each once."""
+        changed, self._noted = self._noted, []
+        for queue in changed:
+            queue.is_noted = False
+        return changed
+
+    def take_unseen(self) -> list[MemorySiteQueue]:
+        """As `take_changed`, for one who only looks."""
+        unseen, self._unseen = self._unseen, []
+        for queue in unseen:
+            queue.is_unseen = False
+        return unseen
+
+    def next_ready_at(self, now: Instant) -> Instant:
+        """The next instant at which a sleeping site may be asked; FOREVER if none sleeps."""
+        self._update_heaps(now)
+        return Instant(min(self._sleeping.first_key(), FOREVER))
+
+    def _update_heaps(self, now: Instant) -> None:
+        """Bring both heaps up to date: place changed sites, and wake sleeping sites that are due."""
+        if self._learning is not None and self.waiting and self._learning.is_due():
+            self._reorder(self._learning)
+        for number in self._sleeping.move_until(now, self._ready):
+            self._mark(self._numbered[number])
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, []
+        for queue in changed:
+            self._place(now, queue)
+
+    def _mark(self, queue: MemorySiteQueue, *, is_noted: bool = True) -> None:
+        """Place a queue again. `is_noted`: because it has changed, and not only what is known of it."""
+        if not queue.is_changed:
+            queue.is_changed = True
+            self._changed.append(queue)
+        if is_noted and not queue.is_noted:
+            queue.is_noted = True
+            self._noted.append(queue)
+        if is_noted and not queue.is_unseen:
+            queue.is_unseen = True
+            self._unseen.append(queue)
+
+    def _reorder(self, learning: LearningOrdering) -> None:
+        queues = [queue for queue in self._queues.values() if isinstance(queue, ReorderableSiteQueue)]
+        pages = [waiting for queue in queues for waiting in queue.all_pages()]
+        pages.sort(key=lambda waiting: waiting.serial)
+        learning.reorder([waiting.page for waiting in pages])
+        for queue in queues:
+            queue.change_keys(learning.page_key)
+        self.sites_changed()
+
+    def _place(self, now: Instant, queue: MemorySiteQueue) -> None:
+        queue.is_changed = False
+        number, at = queue.number, queue.ready_at()
+        if at > now:
+            self._ready.remove(number)
+        else:
+            self._sleeping.remove(number)
+            visits = queue.deferred_visits
+            if isinstance(queue, DiskBackedSiteQueue):
+                before = queue.held
+                queue.admit_due(now)
+                self.held += queue.held - before
+            else:
+                queue.admit_due(now)
+            if queue.deferred_visits != visits and not queue.is_noted:
+                queue.is_noted = True
+                self._noted.append(queue)
+            key = self._ordering.site_key(queue)
+            self._ready.put(number, key, queue.first_serial, key)
+            return
+        if at >= FOREVER:
+            self._sleeping.remove(number)
+        else:
+            # The key stays valid while the site sleeps: a site that changes is placed again.
+            then = UNSURE if queue.has_deferred else self._ordering.site_key(queue)
+            self._sleeping.put(number, at, queue.first_serial, then)

@@ -1,0 +1,195 @@
+"""Servers that cannot be reached: their sites wait, and their pages lose no attempts.
+
+A page that fails while its server works is bad by itself: it is retried a few times and given up, and its
+site goes on. When the server is in trouble, no page of the site can be fetched: the site is asked with
+growing pauses until its deadline, or until the rest of the crawl has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.engine.frontier import Frontier
+from headway.engine.stats import CrawlStats, SiteStats
+from headway.model.command import Command, PageState, SaveNotice
+from headway.model.page import Kind, Lease, Outcome, PageKey, Site, tries_before
+from headway.policy.politeness import (
+    DOUBTFUL,
+    TROUBLE,
+    UNREACHABLE,
+    GiveUp,
+    Politeness,
+    Retry,
+    RetryPolicy,
+    may_pass,
+)
+from headway.units import FOREVER, Instant, utc_text
+
+UNREACHABLE_SINCE = "unreachable"
+"""The notice that says since when a site could not be reached, and why."""
+REACHABLE_AGAIN = "reachable again"
+
+_NO_CONNECTION = UNREACHABLE - {Kind.THROTTLED}
+_PAGES_IN_A_ROW = 4
+"""So many pages that fail one after another mean that the server is in trouble, not the pages."""
+_DOUBT_S = 20 * 60.0
+"""How long such failures are taken for trouble of a server that answered before. After that its pages may
+all be bad, and their attempts count."""
+_NOTED_FROM = 3
+"""An outage is noted when so many tries have failed."""
+_LOOK_EVERY_S = 1.0
+_LOOKED_AT_A_SECOND = 5000
+"""Sites in trouble, when it is found out whether others are still crawled."""
+
+
+class Outages:
+    """The sites whose servers are in trouble, and what becomes of their pages."""
+
+    def __init__(
+        self,
+        stats: CrawlStats,
+        frontier: Frontier,
+        retry: RetryPolicy,
+        politeness: Politeness,
+        *,
+        is_part: bool = False,
+    ) -> None:
+        """`is_part`: other collectors add pages to the sites, so that each page is asked for."""
+        self._stats = stats
+        self._frontier = frontier
+        self._retry = retry
+        self._politeness = politeness
+        self._is_part = is_part
+        self._down: dict[Site, SiteStats] = {}
+        self._noted: set[Site] = set()
+        """Those of which there is a notice."""
+        self._forgiven: dict[PageKey, int] = {}
+        """Attempts at waiting pages that do not count."""
+        self._looked_at = Instant(-FOREVER)
+        self._is_alone = False
+
+    def restore(self, notices: Sequence[SaveNotice]) -> None:
+        """The outages of an earlier session that had not ended."""
+        for notice in sorted(notices, key=lambda notice: notice.at):
+            if notice.what in {UNREACHABLE_SINCE, REACHABLE_AGAIN}:
+                site_stats = self._stats.site_stats(notice.site)
+                self._end(site_stats)
+                if notice.what == UNREACHABLE_SINCE:
+                    self._begin(notice.at, site_stats)
+                    self._noted.add(notice.site)
+
+    def judge_page(
+        self, now: Instant, site_stats: SiteStats, lease: Lease, outcome: Outcome
+    ) -> Retry | GiveUp:
+        """What becomes of a page that was not fetched. While the server is in trouble the page goes back to
+        its place, and the attempt does not count."""
+        key = lease.page.key
+        forgiven = self._forgiven.pop(key, 0)
+        if self._is_trouble(site_stats, outcome, is_first=tries_before(lease.attempt) == forgiven):
+            was_down = site_stats.down_since is not None
+            since = self._begin(now, site_stats)
+            # Of a server that answered before it may be the page after all, for instance one that always asks
+            # to come later: such a page is given up by its own attempts alone.
+            is_doubtful = site_stats.has_content and outcome.kind not in _NO_CONNECTION
+            is_hopeless = self._is_hopeless(now, site_stats, outcome)
+            if is_hopeless and not is_doubtful:
+                if not self._is_part:
+                    site_stats.given_up = outcome
+                return GiveUp(PageState.FAILED, outcome.kind)
+            if not is_doubtful or (was_down and now - since <= _DOUBT_S and not is_hopeless):
+                self._forgiven[key] = forgiven + 1
+                return Retry(now, forgiven + 1)
+        verdict = self._retry.decide(now, outcome, lease.attempt - forgiven)
+        if forgiven and isinstance(verdict, Retry):
+            self._forgiven[key] = forgiven
+            return Retry(verdict.at, forgiven)
+        return verdict
+
+    def judge_robots(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> bool:
+        """Whether a site is given up whose robots.txt could not be fetched: without it nothing may be."""
+        if not may_pass(outcome):
+            return True
+        self._begin(now, site_stats)
+        return self._is_hopeless(now, site_stats, outcome)
+
+    def answered(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> list[Command]:
+        """Take in any answer. Returns what is to be noted."""
+        since = site_stats.down_since
+        # A server that asks to come later is not asked before.
+        site_stats.tried_at = None if outcome.kind is Kind.THROTTLED or since is None else now
+        if since is not None and outcome.kind in TROUBLE:
+            if site_stats.failures_in_a_row + 1 < _NOTED_FROM or site_stats.site in self._noted:
+                return []
+            self._noted.add(site_stats.site)
+            subject = f"{outcome.kind} since {utc_text(since)}"
+            return [SaveNotice(site_stats.site, since, UNREACHABLE_SINCE, subject)]
+        if not outcome.status or outcome.kind in TROUBLE:
+            return []
+        site_stats.suspects = 0
+        if since is None:
+            return []
+        was_noted = site_stats.site in self._noted
+        self._end(site_stats)
+        return [SaveNotice(site_stats.site, now, REACHABLE_AGAIN, utc_text(now))] if was_noted else []
+
+    def ask_once_more(self, now: Instant) -> bool:
+        """Nothing is left but sites in trouble: ask the ones without tries left a last time, and not only
+        after their pause. Returns whether one can be asked at once."""
+        if not self._down or not self._is_alone_now(now):
+            return False
+        is_due = False
+        for site, site_stats in self._down.items():
+            queue = self._frontier.queue(site)
+            last_at = site_stats.tried_at
+            if last_at is None or queue.busy or not self._has_had_its_tries(now, site_stats):
+                continue
+            site_stats.tried_at = None
+            rules = site_stats.rules
+            pause_s = self._politeness.pause_s(None if rules is None else rules.crawl_delay_s)
+            at = max(now, Instant(last_at + pause_s))
+            if at < queue.free_at:
+                self._frontier.free(site, at)
+                is_due = is_due or at == now
+        return is_due
+
+    def _is_trouble(self, site_stats: SiteStats, outcome: Outcome, *, is_first: bool) -> bool:
+        """`is_first`: the page has not failed before, so it speaks for the server."""
+        if outcome.kind in UNREACHABLE:
+            return True
+        if outcome.kind not in DOUBTFUL:
+            return False
+        site_stats.suspects += is_first
+        is_down = site_stats.down_since is not None
+        return is_down or not site_stats.has_content or site_stats.suspects >= _PAGES_IN_A_ROW
+
+    def _begin(self, now: Instant, site_stats: SiteStats) -> Instant:
+        """Since when the server is in trouble."""
+        if site_stats.down_since is None:
+            site_stats.down_since = now
+            self._down[site_stats.site] = site_stats
+        return site_stats.down_since
+
+    def _end(self, site_stats: SiteStats) -> None:
+        site_stats.down_since = None
+        self._down.pop(site_stats.site, None)
+        self._noted.discard(site_stats.site)
+
+    def _is_hopeless(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> bool:
+        if outcome.has_no_host and not site_stats.has_content:
+            return True  # a name that had an address before is in trouble, another is misspelt
+        return self._has_had_its_tries(now, site_stats) and self._is_alone_now(now)
+
+    def _has_had_its_tries(self, now: Instant, site_stats: SiteStats) -> bool:
+        deadline_at = site_stats.task.deadline_at
+        if deadline_at is not None and now < deadline_at:
+            return False
+        return site_stats.failures_in_a_row + 1 >= self._retry.max_attempts
+
+    def _is_alone_now(self, now: Instant) -> bool:
+        """Whether nothing is left to fetch but the pages of sites in trouble."""
+        pause_s = max(_LOOK_EVERY_S, len(self._down) / _LOOKED_AT_A_SECOND)
+        if not 0 <= now - self._looked_at < pause_s or self._is_alone:
+            self._looked_at = now
+            waiting_of = self._frontier.waiting_of
+            self._is_alone = self._frontier.waiting <= sum(waiting_of(site) for site in self._down)
+        return self._is_alone

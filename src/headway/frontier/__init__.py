@@ -1,1 +1,0 @@
-"""The two-level waiting room: sites, and pages of a site; and the set of all pages ever seen."""

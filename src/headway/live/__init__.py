@@ -1,1 +1,0 @@
-"""The driver in real time: asyncio, real HTTP."""

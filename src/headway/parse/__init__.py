@@ -1,1 +1,0 @@
-"""From bytes to links, canonical URLs, directives and digests."""

@@ -1,0 +1,373 @@
+"""All allocation policies by name: from a problem to a schedule, and what it means for the deadlines.
+
+The schedule of the policy "headway" comes from the crawl's own allocator, called repeatedly in virtual time,
+so that the same code decides in a plan and in a crawl. `actual` is the real size of the sites, if it differs
+from the estimates. The allocator learns it as in a crawl: when a site ends early, or continues beyond its
+estimate.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from headway.errors import JobError
+from headway.model.page import Site
+from headway.planning.allocator import Allocator, Decision
+from headway.planning.baselines import (
+    UNFORESEEN,
+    Allocate,
+    alloc_once,
+    batches,
+    differential_evolution,
+    genetic,
+    is_sufficient,
+    m_maxt,
+    m_stet,
+    m_sumt,
+    probandwidth,
+    prodataamount,
+    random_shares,
+    realloc,
+    required_bandwidth,
+    required_rates,
+)
+from headway.planning.ends import EndRange
+from headway.planning.estimate import Remaining, SiteAssumptions
+from headway.planning.feasibility import TOLERANCE, Work, least_bandwidths, lower_bound_max_end_s
+from headway.planning.priority_lists import NEAR, columns_in_order, run_in_order
+from headway.planning.problem import FloatArray, IntArray, Objective, Problem, Schedule
+from headway.planning.rate_plan import are_few
+from headway.planning.user_policies import make_policy
+from headway.plugins import is_reference
+from headway.policy.timetable import Quota
+from headway.units import BytesPerSecond
+
+
+def run(
+    problem: Problem, objective: Objective, actual: FloatArray | None = None, margin: float = 0.0
+) -> Schedule:
+    """The schedule of headway's allocator. `margin` is added to the estimates, as a fraction of what is
+    left."""
+    if not len(problem):
+        return Schedule.empty(problem)
+    return _VirtualCrawl(problem, objective, actual, margin).run()
+
+
+class _VirtualCrawl:
+    def __init__(
+        self, problem: Problem, objective: Objective, actual: FloatArray | None, margin: float
+    ) -> None:
+        self._problem = problem
+        self._estimate = problem.data_bytes
+        self._exact = actual is None
+        self._left = (problem.data_bytes if actual is None else actual).copy()
+        self._got = np.zeros(len(problem))
+        self._margin = margin
+        self._allocator = Allocator(objective, seats=problem.crawlers, unhurried=True)
+        self._columns: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
+        end_s = float(problem.capacity.time_of(np.array([problem.data_bytes.sum()]))[0])
+        self._few = are_few(len(problem), unhurried=True)
+        # With many sites there is not a decision for each: shares are passed on in between. If estimates are
+        # wrong, guard points follow one another quickly; a crawl would not decide at each of them either.
+        decisions = math.inf if self._few else max(4_000_000 / len(problem), 25)
+        self._grain_s = end_s / (decisions if self._exact else min(decisions, 2_000))
+        self._step_s = NEAR / 10 * end_s
+
+    def run(self) -> Schedule:
+        now_s, numbers = 0.0, np.arange(len(self._problem))
+        while len(numbers):
+            work = self._seen_at(now_s, numbers)
+            decision = self._allocator.decide_columns(now_s, numbers, work, self._grain_s)
+            if not self._few and self._exact:
+                step_s = self._follow_list(now_s, numbers, work, decision)
+            else:
+                step_s = self._keep_rates(now_s, numbers, decision, work.link.next_change_s(0.0))
+            now_s += step_s
+            numbers = numbers[self._left[numbers] > 0]
+        site, from_s, to_s, rate = (np.concatenate(column) for column in zip(*self._columns, strict=True))
+        return Schedule.of_segments(self._problem, site, from_s, to_s, rate_bytes_per_s=rate)
+
+    def _seen_at(self, now_s: float, numbers: IntArray) -> Work:
+        problem = self._problem
+        left = self._left[numbers]
+        if not self._exact:
+            estimate = self._estimate[numbers]
+            left = np.maximum((estimate - self._got[numbers]) * (1 + self._margin), UNFORESEEN * estimate)
+        return Work.of(
+            left,
+            problem.cap_bytes_per_s[numbers],
+            problem.deadline_s[numbers] - now_s,
+            weight=problem.weight[numbers],
+            link=problem.capacity.seen_from(now_s),
+            seats=problem.crawlers,
+        )
+
+    def _keep_rates(self, now_s: float, numbers: IntArray, decision: Decision, change_s: float) -> float:
+        """Keep the rates until the next decision, or until a site really ends. Returns the seconds
+        elapsed."""
+        served = np.flatnonzero(decision.rates)
+        sites, rates = numbers[served], decision.rates[served]
+        ends_s = self._left[sites] / rates
+        step_s = min(decision.until_s, change_s, float(ends_s.min(initial=math.inf)))
+        step_s = max(step_s, self._step_s)
+        done = ends_s <= step_s * (1 + 1e-9)
+        to_s = now_s + np.where(done, np.minimum(ends_s, step_s), step_s)
+        self._columns.append((sites, np.full(len(sites), now_s), to_s, rates))
+        got = rates * (to_s - now_s)
+        self._got[sites] += got
+        self._left[sites] = np.where(done, 0.0, self._left[sites] - got)
+        return step_s
+
+    def _follow_list(self, now_s: float, numbers: IntArray, work: Work, decision: Decision) -> float:
+        """Pass on shares as sites end, until the next decision, or until the end if there are no guards."""
+        if not np.any(np.isfinite(decision.guard_s)):
+            site, from_s, to_s, rate = columns_in_order(work, decision.order)
+            self._left[numbers] = 0.0
+        else:
+            rows = run_in_order(work, decision.order, decision.until_s)
+            site, from_s, to_s, rate = (np.array(column) for column in zip(*rows, strict=True))
+            np.subtract.at(self._left, numbers[site], rate * (to_s - from_s))
+            self._left[self._left <= TOLERANCE * self._estimate] = 0.0
+        self._columns.append((numbers[site], now_s + from_s, now_s + to_s, rate))
+        return decision.until_s
+
+
+VARYING = "headway"
+"""The only built-in policy whose rates change over time; those of users may change as well."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outlook:
+    policy: str
+    objective: Objective
+    schedule: Schedule
+    sufficient: bool
+    required_bytes_per_s: float
+    """The least bandwidth that meets all deadlines with this kind of policy; infinite if none does."""
+    needs_bytes_per_s: FloatArray
+    """The bandwidth that each deadline requires: the largest is binding (varying rates), or all add up."""
+
+    @staticmethod
+    def of(policy: str, objective: Objective, schedule: Schedule) -> Outlook:
+        problem = schedule.problem
+        if _varies(policy):
+            required, needs = least_bandwidths(problem)
+            return Outlook(policy, objective, schedule, schedule.on_time, required, needs)
+        required, needs = required_bandwidth(problem), required_rates(problem)
+        return Outlook(policy, objective, schedule, is_sufficient(problem), required, needs)
+
+    @property
+    def varies(self) -> bool:
+        """Whether rates change over time; otherwise each deadline needs its constant rate."""
+        return _varies(self.policy)
+
+    @property
+    def problem(self) -> Problem:
+        return self.schedule.problem
+
+    @property
+    def binding(self) -> int | None:
+        """The site whose deadline requires the most bandwidth; None without deadlines."""
+        if not np.any(self.needs_bytes_per_s > 0):
+            return None
+        return int(np.argmax(self.needs_bytes_per_s))
+
+    @property
+    def out_of_reach(self) -> list[int]:
+        """Sites that miss their deadlines at any bandwidth, because their own cap is too low."""
+        problem = self.problem
+        shortest_s = problem.data_bytes / problem.cap_bytes_per_s
+        return np.flatnonzero(shortest_s > problem.deadline_s * (1 + 1e-9)).tolist()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StartPlan:
+    """What the planner of a crawl decides at its start, and what it assumes about the sites."""
+
+    problem: Problem
+    """The sites as the planner sees them, without its safety margins before deadlines."""
+    objective: Objective
+    assumptions: tuple[SiteAssumptions, ...] = ()
+    remaining: tuple[Remaining, ...] = ()
+    first_rates: Mapping[Site, BytesPerSecond] = field(default_factory=dict)
+    """The first rates that the pacer of the crawl would get."""
+    policy: str = VARYING
+    """The policy of the job."""
+    quotas: tuple[Quota, ...] = ()
+    """Not in the problem: when a quota is used up depends on how the link is used until then."""
+    forecasts: Mapping[Site, EndRange] = field(default_factory=dict)
+    """When each site will end, as the crawl itself would forecast at its start; seconds from then."""
+    crawl_forecast: EndRange | None = None
+
+    def at_most(self) -> Problem | None:
+        """The problem with the upper estimate of each site's data; None if nothing is assumed."""
+        if not self.assumptions:
+            return None
+        most = np.array([max(left.high, 1.0) for left in self.remaining])
+        return replace(self.problem, data_bytes=np.maximum(most, self.problem.data_bytes))
+
+
+def _varies(policy: str) -> bool:
+    return policy == VARYING or is_reference(policy)
+
+
+def lower_bounds(problem: Problem) -> dict[str, float]:
+    """Lower bounds for all policies: the largest end, and the sum of ends (shortest first at full speed)."""
+    work = Work.at_start(problem)
+    shortest_first = problem.capacity.time_of(np.cumsum(np.sort(problem.data_bytes)))
+    sum_s = max(float(shortest_first.sum()), float(work.shortest_s.sum()))
+    return {"max_completion_s": lower_bound_max_end_s(work), "sum_completion_s": sum_s}
+
+
+def finite_or_none(value: float) -> float | None:
+    """None for infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
+
+
+Policy = Callable[[Problem, Objective, np.random.Generator, FloatArray | None], Schedule]
+"""The last argument is the real size of the sites, if it differs from the estimates."""
+
+_Choose = Callable[[Objective, np.random.Generator], Allocate]
+_Form = Callable[[Problem, Allocate, FloatArray | None], Schedule]
+
+
+def check_policy(name: str) -> str:
+    """Check that there is a policy of this name, or a user's at this path, and return it; otherwise
+    JobError."""
+    if is_reference(name):
+        make_policy(name)
+    elif name not in POLICIES:
+        raise JobError(
+            f"{name!r} is not an allocation policy; use one of {', '.join(POLICIES)}, or the dotted path of"
+            " your own, such as 'mypackage.shares:fair'"
+        )
+    return name
+
+
+def run_policy(
+    name: str,
+    problem: Problem,
+    objective: Objective = Objective.MAX_COMPLETION,
+    *,
+    seed: int = 0,
+    actual: FloatArray | None = None,
+) -> Schedule:
+    """The schedule of one policy. Only random, ga and de use the seed."""
+    if is_reference(name):
+        return make_policy(name).schedule(problem, actual) if len(problem) else Schedule.empty(problem)
+    policy = POLICIES[check_policy(name)]
+    if name != "headway" and problem.capacity.least <= 0:
+        raise JobError(
+            f"the policy {name} needs a bandwidth that is never zero; use the policy headway, which can wait"
+        )
+    if not len(problem):
+        return Schedule.empty(problem)
+    schedule = policy(problem, objective, np.random.default_rng(seed), actual)
+    return replace(schedule, notes=tuple(_notes(name, problem)))
+
+
+def _together(problem: Problem, allocate: Allocate, actual: FloatArray | None) -> Schedule:
+    """All sites at once if there are enough crawlers, otherwise in rounds of at most m sites."""
+    if len(problem) > problem.crawlers:
+        return realloc(problem, allocate, actual)
+    if actual is not None:
+        return alloc_once(problem, allocate, actual)
+    return Schedule.of_constant_rates(problem, allocate(problem))
+
+
+def _headway(
+    problem: Problem, objective: Objective, _rng: np.random.Generator, actual: FloatArray | None
+) -> Schedule:
+    return run(problem, objective, actual)
+
+
+class Rounds(enum.Enum):
+    """When a policy of the papers computes all rates again."""
+
+    NONE = enum.auto()
+    """Never: the rate of a site that has ended passes to the next one."""
+    IF_NEEDED = enum.auto()
+    """In rounds, if there are fewer crawlers than sites; else all sites keep their rates to the end."""
+    ALWAYS = enum.auto()
+    """In rounds. In a crawl also when a site has ended and no other waits for its rate."""
+    BATCHES = enum.auto()
+    """As many sites as there are crawlers, from start to end; then the next ones."""
+
+
+_FORMS: Mapping[Rounds, _Form] = MappingProxyType(
+    {
+        Rounds.NONE: alloc_once,
+        Rounds.IF_NEEDED: _together,
+        Rounds.ALWAYS: realloc,
+        Rounds.BATCHES: batches,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPolicy:
+    """A policy of the papers: how it divides the link, and when it does so again."""
+
+    rounds: Rounds
+    choose: _Choose
+    """From objective and random generator to the function that divides the link."""
+
+    def __call__(
+        self, problem: Problem, objective: Objective, rng: np.random.Generator, actual: FloatArray | None
+    ) -> Schedule:
+        return _FORMS[self.rounds](problem, self.choose(objective, rng), actual)
+
+
+def _first_allocation(objective: Objective, _rng: np.random.Generator) -> Allocate:
+    """The paper does not say which algorithm AllocOnce uses; here it is the one for the objective."""
+    return m_sumt if objective is Objective.SUM_COMPLETION else m_maxt
+
+
+def _always(allocate: Allocate) -> _Choose:
+    return lambda _objective, _rng: allocate
+
+
+PUBLISHED: Mapping[str, PublishedPolicy] = MappingProxyType(
+    {
+        "m-maxt": PublishedPolicy(Rounds.IF_NEEDED, _always(m_maxt)),
+        "m-sumt": PublishedPolicy(Rounds.IF_NEEDED, _always(m_sumt)),
+        "m-stet": PublishedPolicy(Rounds.IF_NEEDED, _always(m_stet)),
+        "random": PublishedPolicy(
+            Rounds.IF_NEEDED, lambda _objective, rng: lambda seen: random_shares(seen, rng)
+        ),
+        "probandwidth": PublishedPolicy(Rounds.IF_NEEDED, _always(probandwidth)),
+        "prodataamount": PublishedPolicy(Rounds.IF_NEEDED, _always(prodataamount)),
+        "ga": PublishedPolicy(
+            Rounds.IF_NEEDED, lambda objective, rng: lambda seen: genetic(seen, objective, rng)
+        ),
+        "de": PublishedPolicy(
+            Rounds.IF_NEEDED,
+            lambda objective, rng: lambda seen: differential_evolution(seen, objective, rng),
+        ),
+        "realloc-maxt": PublishedPolicy(Rounds.ALWAYS, _always(m_maxt)),
+        "realloc-sumt": PublishedPolicy(Rounds.ALWAYS, _always(m_sumt)),
+        "realloc-probandwidth": PublishedPolicy(Rounds.ALWAYS, _always(probandwidth)),
+        "alloconce": PublishedPolicy(Rounds.NONE, _first_allocation),
+        "realloc-prodataamount": PublishedPolicy(Rounds.BATCHES, _always(prodataamount)),
+    }
+)
+POLICIES: Mapping[str, Policy] = MappingProxyType({**PUBLISHED, "headway": _headway})
+
+
+def _notes(name: str, problem: Problem) -> Iterator[str]:
+    if name == "headway":
+        return
+    if not problem.capacity.is_constant:
+        yield "it cannot follow a timetable and uses its lowest bandwidth throughout"
+    if name in ("m-maxt", "m-sumt") and len(problem) <= problem.crawlers and not is_sufficient(problem):
+        yield "constant rates cannot meet all deadlines, so m-stet is used instead, as in the paper"
+    if PUBLISHED[name].rounds is Rounds.IF_NEEDED and len(problem) > problem.crawlers:
+        yield f"it needs one crawler per site; with {problem.crawlers} crawlers it works in rounds instead"
+    if "probandwidth" in name and not np.all(problem.has_deadline):
+        yield "sites without a deadline are given the latest deadline of the others"

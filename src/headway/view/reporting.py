@@ -1,0 +1,343 @@
+"""The facts of a run for its report, with the link graph and the reasons for missed deadlines."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from headway.errors import UnitError
+from headway.policy.ordering.ranked import pagerank
+from headway.policy.politeness import TROUBLE
+from headway.store.reader import RunSums
+from headway.units import format_duration, format_rate, format_size, parse_duration
+from headway.view.link import LinkHistory, LinkSecond
+from headway.view.run import RunMonitor, SiteState
+from headway.view.run_facts import (
+    Link,
+    LoggedDecisions,
+    Missed,
+    OutcomeCount,
+    Ranks,
+    Referenced,
+    RunFacts,
+    Turn,
+    TypeCount,
+    histories_of,
+    read_decisions,
+)
+
+# Why a site missed its deadline, in one sentence, from what the crawl itself has measured.
+#
+# The causes are tried in the order in which they exclude each other: no answer at all, an order of a person,
+# a crawl that was stopped, a late start, a server that asked headway to slow down, a full link, politeness,
+# and last the server's own speed.
+
+_FULL_LINK = 0.85
+_LATE_START = 0.4
+_MANY_TROUBLES = 0.1
+_BUSY = 0.5
+
+
+class Circumstances(msgspec.Struct, frozen=True):
+    """What is known beside the site's own sums."""
+
+    state: str
+    seconds: float
+    """How long the crawl has lasted."""
+    link_use: float | None
+    """Of the bound, while the site was crawled; None without a bound."""
+    interval_s: float
+    """Between two requests to a site, as in the job."""
+    troubles: Sequence[tuple[str, int]] = ()
+    """Failed attempts by kind, most frequent first."""
+    forecast_late_s: float | None = None
+    """When the crawl first said that the deadline would be missed."""
+    busy_s: float = 0.0
+    """The total time in which the site answered requests."""
+    answers: int = 0
+
+
+def why(site: SiteState, around: Circumstances) -> str:
+    assert site.deadline_s is not None
+    cause = _cause(site, around, site.deadline_s)
+    if around.forecast_late_s is not None and around.forecast_late_s < site.deadline_s:
+        early_s = site.deadline_s - around.forecast_late_s
+        return f"{cause}; this was forecast {format_duration(early_s)} before the deadline."
+    return f"{cause}."
+
+
+def _cause(site: SiteState, around: Circumstances, deadline_s: float) -> str:
+    troubles = sum(count for _, count in around.troubles)
+    if not site.done and troubles:
+        kind, count = around.troubles[0]
+        return f"Nothing could be fetched: {_times(count)} the answer was {kind}"
+    if site.is_stopped:
+        return f"It was stopped by order after {_amount(site)}"
+    start_s = site.start_s
+    if start_s is None:
+        return "It was never requested: its turn did not come, or its robots.txt could not be fetched"
+    if site.end_s is None and around.state != "running" and around.seconds <= deadline_s:
+        return f"The crawl was stopped before the deadline with {site.waiting} pages of it waiting"
+    if start_s > _LATE_START * deadline_s:
+        return f"It started only {format_duration(start_s)} after the crawl, because others came before it"
+    return _slow(site, around, deadline_s)
+
+
+def _slow(site: SiteState, around: Circumstances, deadline_s: float) -> str:
+    assert site.start_s is not None
+    end_s = site.end_s if site.end_s is not None else around.seconds
+    span_s = max(1e-3, end_s - site.start_s)
+    needed = site.wire_bytes / max(1e-3, deadline_s - site.start_s)
+    got = f"It got {format_rate(site.wire_bytes / span_s)}"
+    if site.waiting:
+        got += f" with {site.waiting} pages still waiting"
+    else:
+        got += f" and needed {format_rate(needed)} for its {format_size(site.wire_bytes)}"
+    # A missing page costs no more than another; a server in trouble gets no requests for a while.
+    costly = [(kind, count) for kind, count in around.troubles if kind in TROUBLE]
+    costs = sum(count for _, count in costly)
+    if around.answers and costs > _MANY_TROUBLES * around.answers:
+        kind, count = costly[0]
+        return f"{got}; {costs} of its answers were failures ({count} {kind}), each followed by a pause"
+    if around.link_use is not None and around.link_use >= _FULL_LINK:
+        return f"{got}; the link was full ({around.link_use:.0%} of the bound)"
+    gap_s = max(0.0, span_s - around.busy_s) / max(1, around.answers)
+    answer_s = around.busy_s / max(1, around.answers)
+    if around.busy_s < _BUSY * span_s:
+        pause = (
+            f"the interval of {format_duration(around.interval_s)}"
+            if gap_s < 2 * around.interval_s
+            else f"pauses of {format_duration(gap_s)} (crawl delay, back-off or waiting for its turn)"
+        )
+        return (
+            f"{got}; {pause} between {around.answers} answers took {format_duration(gap_s * around.answers)}"
+        )
+    return f"{got}; its server took {format_duration(answer_s)} for an answer; the link was not full"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _amount(site: SiteState) -> str:
+    return f"{site.done} pages ({format_size(site.wire_bytes)})"
+
+
+# The web of a run as numbers: the numbers of links to each page, and the PageRank of the fetched pages.
+#
+# Keys become positions in one sorted array, so that a million pages with twenty million links fit into a few
+# hundred megabytes.
+
+MOST_LINKS = 60_000_000
+"""For more pages the ranks are omitted: they would take gigabytes."""
+_TOLERANCE = 1e-5
+
+
+class LinkGraph:
+    """Read once; then `ranks` and `most_referenced` are computed from it."""
+
+    def __init__(self, sums: RunSums, *, most_links: int = MOST_LINKS) -> None:
+        self._sums = sums
+        self._known = sums.seen_keys()
+        self.is_whole = True
+        keys: list[Any] = []
+        depths: list[Any] = []
+        settled: list[Any] = []
+        targets: list[Any] = []
+        counts: list[Any] = []
+        links = 0
+        for part in sums.fetched():
+            keys.append(self._place(part.keys))
+            depths.append(part.depths)
+            settled.append(part.settled_at)
+            found = self._place(part.links)
+            links += len(found)
+            if links > most_links:
+                self.is_whole = False
+                targets.clear()
+            if self.is_whole:
+                targets.append(found.astype(np.int32))
+                counts.append(part.link_counts)
+        self._own = _joined(keys, np.int64)
+        self._depths = _joined(depths, np.int64)
+        self._settled_at = _joined(settled, np.float64)
+        self._targets = _joined(targets, np.int32)
+        self._counts = _joined(counts, np.int64)
+        self._references = self._count_references()
+
+    def _count_references(self) -> NDArray[np.int64]:
+        """For a page that was fetched more than once, the links of its last version count."""
+        last_row = np.full(len(self._known) + 1, -1, dtype=np.int64)
+        last_row[self._own] = np.arange(len(self._own))
+        is_last = last_row[self._own] == np.arange(len(self._own))
+        if self.is_whole:
+            return self._counted(self._targets, np.repeat(is_last, self._counts))
+        references = np.zeros(len(self._known), dtype=np.int64)
+        row = 0
+        for part in self._sums.fetched():
+            known = is_last[row : row + len(part.keys)]
+            flags = np.zeros(len(part.keys), dtype=np.bool_)  # pages added after the first read
+            flags[: len(known)] = known
+            references += self._counted(self._place(part.links), np.repeat(flags, part.link_counts))
+            row += len(part.keys)
+        return references
+
+    def _counted(self, targets: NDArray[Any], is_kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(targets[is_kept & (targets >= 0)], minlength=len(self._known))
+
+    def ranks(self, started_at: float) -> Ranks | None:
+        """None if nothing was fetched, or the web is too large."""
+        if not len(self._own) or not self.is_whole:
+            return None
+        # A page that was fetched again counts where it was first fetched, with the links it had then.
+        first = np.zeros(len(self._own), dtype=np.bool_)
+        first[np.unique(self._own, return_index=True)[1]] = True
+        node_of = np.full(len(self._known) + 1, -1, dtype=np.int32)  # the last position: not known at all
+        node_of[self._own[first]] = np.arange(first.sum(), dtype=np.int32)
+        targets = node_of[self._targets]
+        page_of = np.repeat(np.arange(len(self._own)), self._counts)
+        own_node = node_of[self._own[page_of]]
+        kept = first[page_of] & (targets >= 0) & (targets != own_node)
+        count = int(first.sum())
+        starts = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(own_node[kept], minlength=count), out=starts[1:])
+        rank = pagerank(starts, targets[kept], tolerance=_TOLERANCE)
+        return Ranks(self._settled_at[first] - started_at, rank, self._depths[first], int(kept.sum()))
+
+    def most_referenced(self, most: int) -> list[Referenced]:
+        """The pages with the most links to them, fetched or not."""
+        order = np.argsort(self._references, kind="stable")[::-1][:most]
+        fetched = set(self._own[np.isin(self._own, order)].tolist())
+        found = []
+        for place in order:
+            links = int(self._references[place])
+            url = self._sums.url_of(int(self._known[place])) if links else None
+            if url is not None:
+                found.append(Referenced(url, links, int(place) in fetched))
+        return found
+
+    def _place(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The position of each key among the known ones; -1 if it is not among them."""
+        if not len(self._known):
+            return np.full(len(keys), -1, dtype=np.int64)
+        # In this order the search passes through memory from front to back, which is several times faster.
+        order = np.argsort(keys)
+        ascending = keys[order]
+        found = np.searchsorted(self._known, ascending)
+        found[found == len(self._known)] = 0
+        found[self._known[found] != ascending] = -1
+        place = np.empty_like(found)
+        place[order] = found
+        return place
+
+
+def _joined(parts: list[Any], kind: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
+
+
+_MOST_STEPS = 1200
+"""The figure of the link has room for this many steps."""
+_TURNS_S = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+_MOST_TURNS = 40
+_MOST_REFERENCED = 15
+
+
+def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = time.time) -> RunFacts:
+    """`is_over`: no process crawls into the folder any more, though the one that did may be alive."""
+    with RunMonitor(folder, is_over=is_over, clock=clock) as monitor:
+        view = monitor.view()
+    with RunSums(folder) as sums:
+        history = LinkHistory(sums.samples())
+        log = read_decisions(folder, view.started_at)
+        longest = _TURNS_S[-1]
+        turn_s = next((length for length in _TURNS_S if view.elapsed_s / length <= _MOST_TURNS), longest)
+        busy = sums.busy()
+        graph = LinkGraph(sums)
+        facts = RunFacts(
+            view=view,
+            link=_drawn(history, view.started_at),
+            busy={site.site: busy.get(site.number, (0.0, 0)) for site in view.sites},
+            turns=[
+                Turn(number * turn_s, done, wire_bytes)
+                for number, _, wire_bytes, done in sums.by_time(view.started_at, turn_s)
+            ],
+            turn_s=turn_s,
+            types=[TypeCount(kind or "not said", *counts) for kind, *counts in sums.types()],
+            statuses=sums.statuses(),
+            outcomes=[OutcomeCount(*row) for row in sums.outcomes()],
+            servers=sums.servers(),
+            referenced=graph.most_referenced(_MOST_REFERENCED),
+            ranks=graph.ranks(view.started_at),
+            courses=histories_of(sums, view.sites),
+            missed=(),
+            marks=log.marks,
+        )
+        missed = _missed(facts, sums, history, log, _interval_s(monitor.job))
+        return structs.replace(facts, missed=missed)
+
+
+def _drawn(history: LinkHistory, started_at: float) -> Link:
+    """The seconds of the link, joined to as many steps as the figure has room for."""
+    seconds = history.seconds
+    per_step = max(1, math.ceil(len(seconds) / _MOST_STEPS))
+    steps = [seconds[first : first + per_step] for first in range(0, len(seconds), per_step)]
+    return Link(
+        np.array([step[0].at - step[0].length_s - started_at for step in steps]),
+        np.array([step[-1].at - started_at for step in steps]),
+        np.array([_mean(step, [second.rate_bytes_per_s for second in step]) for step in steps]),
+        np.array([max(second.rate_bytes_per_s for second in step) for step in steps]),
+        np.array([max(second.bound_bytes_per_s for second in step) for step in steps]),
+        np.array([_mean(step, [_or_nan(second.predicted_bytes_per_s) for second in step]) for step in steps]),
+        float(per_step),
+        [(at - started_at, bound) for at, bound in history.bounds],
+    )
+
+
+def _mean(step: Sequence[LinkSecond], rates: Sequence[float]) -> float:
+    length_s = sum(second.length_s for second in step)
+    return sum(rate * second.length_s for rate, second in zip(rates, step, strict=True)) / length_s
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _interval_s(job: Mapping[str, Any]) -> float:
+    crawl = job.get("crawl")
+    try:
+        return float(parse_duration(str(crawl["interval"]))) if isinstance(crawl, dict) else 0.0
+    except (KeyError, UnitError):
+        return 0.0
+
+
+def _missed(
+    facts: RunFacts, sums: RunSums, history: LinkHistory, log: LoggedDecisions, interval_s: float
+) -> list[Missed]:
+    """The missed deadlines and the reasons: sites that are still crawled first, then by how late they
+    were."""
+    view, missed = facts.view, []
+    for site in view.sites:
+        if not site.is_missed or site.deadline_s is None:
+            continue
+        until_s = site.end_s if site.end_s is not None else view.elapsed_s
+        busy_s, answers = facts.busy[site.site]
+        around = Circumstances(
+            view.state,
+            view.elapsed_s,
+            history.use_of_bound(view.started_at + (site.start_s or 0.0), view.started_at + until_s),
+            interval_s,
+            sums.site_troubles(site.number),
+            log.forecast_late_s.get(site.site),
+            busy_s,
+            answers,
+        )
+        missed.append(Missed(site.site, site.deadline_s, site.late_s, why(site, around)))
+    return sorted(missed, key=lambda each: -(each.late_s if each.late_s is not None else math.inf))

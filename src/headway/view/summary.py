@@ -1,0 +1,322 @@
+"""The result of a crawl, read from its run folder: finished, interrupted or in progress; traps, mirrors,
+duplicates."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from headway.engine.start_pages import LEADS_OUT
+from headway.errors import StoreError
+from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, distance
+from headway.policy.scope import SITE_LIMIT
+from headway.policy.yielding import LinkEstimate
+from headway.store.postgres.connection import Address, is_address
+from headway.store.reader import RunReader, open_reader
+from headway.store.run_folder import read_link
+from headway.units import Instant
+from headway.view.link import LinkSharing
+from headway.view.run import DeadlineCounts, RunMonitor, RunState
+
+_BANDS = (0, 16, 32, 48)
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """Groups of near-duplicate pages."""
+
+    pages: int = 0
+    """Pages that have a near-duplicate."""
+    clusters: int = 0
+    largest: int = 0
+
+
+_MOST_OF_A_BAND = 64
+"""Clusters with the same band that a page is compared with: pages made for it could all share one."""
+
+
+def count_clusters(fingerprints: Iterable[int]) -> Clusters:
+    """Each page joins the first cluster it is near to, in the given order; the time grows linearly.
+
+    Of four bands of bits at least one is equal in two fingerprints that differ in three bits, so only pages
+    that share a band are compared.
+    """
+    sizes: list[int] = []
+    centres: list[int] = []
+    exact: dict[int, int] = {}
+    banded: dict[tuple[int, int], list[int]] = {}
+    for signed in fingerprints:
+        fingerprint = signed & EVERY_BIT
+        number = exact.get(fingerprint)
+        if number is None:
+            number = _nearest(fingerprint, banded, centres)
+            if number is None:
+                number = len(centres)
+                centres.append(fingerprint)
+                sizes.append(0)
+                for band in _BANDS:
+                    banded.setdefault((band, fingerprint >> band & 0xFFFF), []).append(number)
+            exact[fingerprint] = number
+        sizes[number] += 1
+    shared = [size for size in sizes if size > 1]
+    return Clusters(sum(shared), len(shared), max(shared, default=0))
+
+
+def _nearest(fingerprint: int, banded: dict[tuple[int, int], list[int]], centres: list[int]) -> int | None:
+    for band in _BANDS:
+        for number in banded.get((band, fingerprint >> band & 0xFFFF), ())[-_MOST_OF_A_BAND:]:
+            if distance(centres[number], fingerprint) <= NEAR_BITS:
+                return number
+    return None
+
+
+_TRAP, _MIRROR = "trap: ", "mirror"
+_MOST_COMPARED = 200_000
+"""At most this many answers: looking at all pages of a large crawl would take too long for a status."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    site: str
+    what: str
+    subject: str
+
+
+class Noticed(msgspec.Struct, frozen=True):
+    left_out: Mapping[str, int] = {}
+    """Pages excluded because of a trap, a mirror or a limit on sites, by the reason."""
+    notices: tuple[Notice, ...] = ()
+    nearly_alike: Mapping[str, Clusters] = {}
+    """For each site that has any, pages with a near-duplicate on the site."""
+
+
+def noticed(reader: RunReader) -> Noticed:
+    left_out: Counter[str] = Counter()
+    for outcome in reader.outcomes():
+        if outcome.reason.startswith((_TRAP, _MIRROR, SITE_LIMIT)):
+            left_out[outcome.reason] += outcome.count
+    by_site: dict[str, dict[str, int]] = {}
+    for site, path, fingerprint in islice(reader.fingerprints(), _MOST_COMPARED):
+        by_site.setdefault(site, {})[path] = fingerprint
+    clusters = {site: count_clusters(newest.values()) for site, newest in by_site.items()}
+    return Noticed(
+        dict(left_out.most_common()),
+        tuple(Notice(site, what, subject) for site, _, what, subject in reader.notices()),
+        {site: found for site, found in clusters.items() if found.clusters},
+    )
+
+
+def lines_of(seen: Noticed) -> list[str]:
+    """For people, the most important first."""
+    lines = [f"{each.site} is a mirror of {each.subject}" for each in seen.notices if each.what == _MIRROR]
+    traps = [
+        f"{each.site}{each.subject} ({each.what.removeprefix(_TRAP)})"
+        for each in seen.notices
+        if each.what.startswith(_TRAP) and each.subject.startswith("/")
+    ]
+    if traps:
+        lines.append("endless: " + ", ".join(traps[:5]) + (", ..." if len(traps) > 5 else ""))
+    limits = [
+        f"{each.what.removeprefix(SITE_LIMIT)} ({each.subject})"
+        for each in seen.notices
+        if each.what.startswith(SITE_LIMIT)
+    ]
+    if limits:
+        limits = list(dict.fromkeys(limits))
+        lines.append(
+            "limits on sites reached: " + ", ".join(limits[:5]) + (", ..." if len(limits) > 5 else "")
+        )
+    if seen.left_out:
+        lines.append("excluded: " + ", ".join(f"{count} {why}" for why, count in seen.left_out.items()))
+    pages = sum(found.pages for found in seen.nearly_alike.values())
+    if pages:
+        groups = sum(found.clusters for found in seen.nearly_alike.values())
+        lines.append(f"near-duplicates: {pages} pages in {groups} group{'s' if groups > 1 else ''}")
+    return lines
+
+
+class SiteResult(msgspec.Struct, frozen=True):
+    site: str
+    verdict: str
+    """As `SiteState.verdict`."""
+    deadline_s: float | None
+    """From the start of the crawl, as all times here."""
+    finished_s: float | None
+    done: int
+    failed: int
+    waiting: int
+    wire_bytes: int
+    forecast_from_s: float | None = None
+    """Of a site that is being crawled: four of five ends lie between this and `forecast_to_s`."""
+    forecast_s: float | None = None
+    forecast_to_s: float | None = None
+    deadline_chance: float | None = None
+    leads_to: str = ""
+    """The page of another site to which its first page redirects; that site has its deadline."""
+    problem: str = ""
+    """Why its first page was not fetched."""
+    unreachable_since: float | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        """It was not crawled, whether or not it has a deadline."""
+        return self.verdict in {"missed", "unreachable", "failed"}
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What `headway status --json` prints; `docs/reference/figures.md` defines each number."""
+
+    run: str
+    state: RunState
+    started_at: Instant
+    seconds: float
+    """From the start to the last sign of the crawl, including the time between two sessions."""
+    active_s: float
+    sittings: int
+    done: int
+    failed: int
+    waiting: int
+    wire_bytes: int
+    received_bytes: int
+    bound_bytes_per_s: float | None
+    """The last bound; None without one."""
+    lowest_bound_bytes_per_s: float | None
+    highest_bound_bytes_per_s: float | None
+    mean_bytes_per_s: float
+    max_bytes_per_s: float
+    """The highest second."""
+    use_of_bound: float | None
+    most_over_bound: float | None
+    """The highest second relative to its bound, as a share of it; negative if all were under."""
+    sites: tuple[SiteResult, ...]
+    missed: int
+    """Deadlines, including those of unreachable sites."""
+    deadlines: DeadlineCounts
+    errors: Mapping[str, int]
+    first_problem: str | None
+    noticed: Noticed
+    forecast_from_s: float | None = None
+    """Of a running crawl: four of five ends lie between this and `forecast_to_s`."""
+    forecast_s: float | None = None
+    forecast_to_s: float | None = None
+    link_estimate: LinkEstimate | None = None
+    """What the link carries, if the bound is a part of it."""
+    sharing: LinkSharing | None = None
+    """How a crawl with `background` shared the link with its other users."""
+
+    @property
+    def bound_changed(self) -> bool:
+        bounds = {self.lowest_bound_bytes_per_s, self.highest_bound_bytes_per_s, self.bound_bytes_per_s}
+        return self.lowest_bound_bytes_per_s is not None and len(bounds) > 1
+
+
+def site_lines(sites: Iterable[SiteResult]) -> list[str]:
+    """What is to be known of sites that were not crawled as the job says, with what helps."""
+    lines = []
+    for site in sites:
+        if site.unreachable_since is not None:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(site.unreachable_since))
+            lines.append(f"{site.site} is unreachable since {since}; the same command tries it again")
+        if site.problem.startswith(LEADS_OUT):
+            target = site.problem.removeprefix(f"{LEADS_OUT}: ")
+            lines.append(
+                f"{site.site} redirects to {target}, which is not in the scope of the crawl; to crawl it, "
+                f"give url = {json.dumps(target)}"
+            )
+        elif site.problem and site.unreachable_since is None:
+            lines.append(f"{site.site}: {site.problem}")
+    return lines
+
+
+def begun_at(folder: Path | str) -> Instant | None:
+    """When the crawl in a folder was first begun; None if it cannot be read."""
+    try:
+        with open_reader(folder) as reader:
+            return reader.started_at
+    except (StoreError, OSError):
+        return None  # the next open reports the reason
+
+
+def summarise(folder: Path | str, *, compares_pages: bool = True) -> Summary:
+    """The summary of a run folder, or of a crawl on a PostgreSQL server by its address. `compares_pages`:
+    with the pages that are nearly alike, for which each page is looked at."""
+    with RunMonitor(folder) as monitor:
+        view = monitor.view()
+    with open_reader(folder) as reader:
+        problem = _first_problem(reader) if not view.done else None
+        seen = noticed(reader) if compares_pages else Noticed()
+    link = view.link
+    return Summary(
+        run=_name_of(folder),
+        state=view.state,
+        started_at=Instant(view.started_at),
+        seconds=view.elapsed_s,
+        active_s=link.active_s,
+        sittings=link.sittings,
+        done=view.done,
+        failed=view.failed,
+        waiting=view.waiting,
+        wire_bytes=view.wire_bytes,
+        received_bytes=link.received_bytes,
+        bound_bytes_per_s=view.bound_bytes_per_s,
+        lowest_bound_bytes_per_s=link.lowest_bound_bytes_per_s,
+        highest_bound_bytes_per_s=link.highest_bound_bytes_per_s,
+        mean_bytes_per_s=link.mean_bytes_per_s,
+        max_bytes_per_s=link.max_bytes_per_s,
+        use_of_bound=link.use_of_bound,
+        most_over_bound=link.most_over_bound,
+        sites=tuple(
+            SiteResult(
+                site.site,
+                site.verdict,
+                site.deadline_s,
+                site.end_s,
+                site.done,
+                site.failed,
+                site.waiting,
+                site.wire_bytes,
+                _since(view.started_at, site.forecast_from_at),
+                _since(view.started_at, site.forecast_at),
+                _since(view.started_at, site.forecast_to_at),
+                site.deadline_chance,
+                site.leads_to,
+                site.start_problem,
+                site.down_since,
+            )
+            for site in view.sites
+            if site.done or site.failed or site.waiting or site.deadline_at is not None
+        ),
+        missed=view.deadlines.all_missed,
+        deadlines=view.deadlines,
+        errors=view.failures,
+        first_problem=problem,
+        noticed=seen,
+        forecast_from_s=_since(view.started_at, view.forecast_from_at),
+        forecast_s=_since(view.started_at, view.forecast_middle_at),
+        forecast_to_s=_since(view.started_at, view.forecast_at) if view.is_live else None,
+        link_estimate=None if is_address(str(folder)) else read_link(Path(folder)).estimate,
+        sharing=view.link.sharing,
+    )
+
+
+def _since(started_at: float, at: float | None) -> float | None:
+    return None if at is None else at - started_at
+
+
+def _name_of(run: Path | str) -> str:
+    if is_address(str(run)):
+        return Address.parse(str(run)).shown
+    return os.fsencode(run).decode("utf-8", "replace")  # the name of a file need not be valid text
+
+
+def _first_problem(reader: RunReader) -> str | None:
+    for page in reader.pages():
+        if page.state in {"failed", "excluded"}:
+            detail = f" ({page.detail})" if page.detail else ""
+            return f"{page.url}: {page.kind}{detail}"
+    return None

@@ -1,0 +1,1 @@
+"""What tests, benchmarks and experiments share: fakes, servers, judges, checks for any store or fetcher."""

@@ -1,0 +1,234 @@
+"""What the control of a crawl costs by the number of its sites, as counts of operations. The times are in
+`benchmarks/sites`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.script import Answer, Script, ScriptedWorld
+
+from headway.engine.bandwidth import BandwidthPlanner, LinkBound
+from headway.engine.demands import CAP, IS_OPEN, LEFT, DemandTable
+from headway.engine.machine import Engine
+from headway.engine.scheduler import EngineSettings, Policies
+from headway.engine.shares import Shares
+from headway.model.command import (
+    Command,
+    FetchPage,
+    SaveFound,
+    SaveSettled,
+    SaveSite,
+    SaveTasks,
+    SetRates,
+)
+from headway.model.event import Seeded
+from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
+from headway.planning.allocator import Allocator
+from headway.planning.priority_lists import rates_in_order
+from headway.planning.problem import Timetable as Capacity
+from headway.policy.ordering.simple import Deadline
+from headway.policy.politeness import Politeness, RetryPolicy
+from headway.policy.prediction import Prediction
+from headway.policy.scope import Scope
+from headway.policy.timetable import Timetable
+from headway.runtime.driver import VirtualDriver
+from headway.store.sqlite import SqliteStore
+from headway.units import BytesPerSecond, Instant, Seconds
+
+NOW = Instant(1000.0)
+
+
+def site_of(number: int) -> Site:
+    return Site(f"https://site{number}.test")
+
+
+def page_of(number: int, page: int) -> Page:
+    return Page(f"{site_of(number)}/{page}", site_of(number), PageKey(number * 100 + page), 0)
+
+
+def start_of(sites: int, pages: int = 2) -> list[SaveTasks | SaveFound]:
+    tasks = tuple(Task(site_of(number)) for number in range(sites))
+    return [
+        SaveTasks(tasks),
+        SaveFound(tuple(page_of(number, page) for number in range(sites) for page in range(pages))),
+    ]
+
+
+# -- the store --------------------------------------------------------------------------------------------
+
+
+def instructions_of_a_start(folder: Path, sites: int) -> int:
+    """The instructions of SQLite's machine, in hundreds."""
+    folder.mkdir()
+    store = SqliteStore(folder / "crawl.sqlite")
+    store.create(NOW, {})
+    count = 0
+
+    def tick() -> None:
+        nonlocal count
+        count += 1
+
+    store._connection.set_progress_handler(tick, 100)
+    store.commit(start_of(sites), {})
+    store.close()
+    return count
+
+
+def test_the_start_of_ten_times_the_sites_is_about_ten_times_the_work_of_the_database(tmp_path: Path) -> None:
+    few, many = (instructions_of_a_start(tmp_path / str(sites), sites) for sites in (200, 2000))
+    assert few > 10
+    assert many < 14 * few
+
+
+def test_the_statements_of_a_restart_do_not_grow_with_the_sites(tmp_path: Path) -> None:
+    statements = {}
+    for sites in (20, 500):
+        (tmp_path / str(sites)).mkdir()
+        store = SqliteStore(tmp_path / str(sites) / "crawl.sqlite")
+        store.create(NOW, {})
+        store.commit(start_of(sites), {})
+        told: list[str] = []
+        store._connection.set_trace_callback(told.append)
+        snapshot = store.load(most_waiting=100_000)
+        assert snapshot is not None
+        assert len(snapshot.waiting) == 2 * sites
+        statements[sites] = len(told)
+        store.close()
+    assert statements[500] == statements[20]
+
+
+@pytest.mark.parametrize("most", [None, 1, 40, 10_000])
+def test_a_restart_loads_all_waiting_pages_or_counts_them(tmp_path: Path, most: int | None) -> None:
+    store = SqliteStore(tmp_path / "crawl.sqlite")
+    store.create(NOW, {})
+    store.commit(start_of(3, pages=2), {})
+    store.commit([SaveFound(tuple(page_of(7, page) for page in range(90)))], {})
+    snapshot = store.load(most)
+    store.close()
+    assert snapshot is not None
+    counts = {site_of(0): 2, site_of(1): 2, site_of(2): 2, site_of(7): 90}
+    if most is not None and most < 96:
+        assert (list(snapshot.waiting), snapshot.unloaded) == ([], counts)
+        return
+    by_site: dict[Site, list[PageKey]] = {}
+    for record in snapshot.waiting:
+        by_site.setdefault(record.page.site, []).append(record.page.key)
+    assert {site: len(pages) for site, pages in by_site.items()} == counts
+    assert by_site[site_of(7)] == [700 + page for page in range(90)]
+    assert not snapshot.unloaded
+
+
+def test_tasks_keep_the_order_in_which_they_were_first_saved(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "crawl.sqlite")
+    store.create(NOW, {})
+    store.commit([SaveTasks((Task(site_of(5)), Task(site_of(1))))], {})
+    store.commit([SaveTasks((Task(site_of(1), weight=3.0), Task(site_of(9)), Task(site_of(0))))], {})
+    snapshot = store.load()
+    store.close()
+    assert snapshot is not None
+    assert [(task.site, task.weight) for task in snapshot.tasks] == [
+        (site_of(5), 1.0),
+        (site_of(1), 3.0),
+        (site_of(9), 1.0),
+        (site_of(0), 1.0),
+    ]
+
+
+# -- the planner ------------------------------------------------------------------------------------------
+
+CAPACITY = 1_000_000.0
+
+
+def engine_of(sites: int) -> Engine:
+    politeness = Politeness(interval_s=Seconds(1.0))
+    return Engine(
+        Policies(ordering=Deadline(), scope=Scope(), politeness=politeness, retry=RetryPolicy()),
+        EngineSettings(max_connections=50, lease_s=Seconds(1e6), asks_robots=False),
+        bound=LinkBound(Timetable(BytesPerSecond(CAPACITY))),
+        planner=BandwidthPlanner(Allocator(), politeness, Prediction(BytesPerSecond(1e6))),
+    )
+
+
+def crawl_for(engine: Engine, sites: int, until: float) -> list[tuple[Instant, Command]]:
+    """Every third site has one page; a page takes 50 ms and has 10 KB."""
+    tasks = tuple(Task(site_of(n), deadline_at=Instant(1000.0 + n), max_pages=10) for n in range(sites))
+    pages = tuple(page_of(n, page) for n in range(sites) for page in range(1 if n % 3 else 9))
+    ok = Answer(Seconds(0.05), Outcome(Kind.FETCHED, 200, 10_000, Seconds(0.05), peer="192.0.2.1"))
+    told: list[tuple[Instant, Command]] = []
+    driver = VirtualDriver(
+        engine, ScriptedWorld(Script({}, default=ok)), on_command=lambda now, c: told.append((now, c))
+    )
+    driver.run([Seeded(tasks, pages)], until=Instant(until))
+    return told
+
+
+def test_a_plan_computes_only_the_rows_of_sites_that_have_changed() -> None:
+    rows = {}
+    for sites in (400, 4000):
+        engine = engine_of(sites)
+        told = crawl_for(engine, sites, until=20.0)
+        assert engine.planner is not None
+        settled = sum(isinstance(command, SaveSettled) for _, command in told)
+        assert settled > 500
+        rows[sites] = (engine.planner.table.rows_computed - sites) / settled
+    # A page changes its site twice: when it is asked for, and when it has come.
+    assert max(rows.values()) <= 2.1
+
+
+def test_plans_for_more_sites_are_made_less_often_and_shares_are_handed_on_in_between() -> None:
+    engine = engine_of(20_000)
+    told = crawl_for(engine, 20_000, until=30.0)
+    assert engine.planner is not None
+    assert engine.planner.plans_made <= 2 + 30 / 0.6
+    rates = [(now, sum(c.rates_bytes_per_s.values())) for now, c in told if isinstance(c, SetRates)]
+    ended = sum(isinstance(c, SaveSite) and c.ended_at is not None for _, c in told)
+    assert ended > 100
+    assert len(rates) > 2 * engine.planner.plans_made
+    # A claim may be above the share, because a site pauses between its pages.
+    assert all(total > 0.5 * CAPACITY for now, total in rates if now > 1.0)
+
+
+def test_the_same_events_lead_to_the_same_decisions_with_many_sites() -> None:
+    one, other = (
+        [
+            (now, c)
+            for now, c in crawl_for(engine_of(6000), 6000, until=8.0)
+            if isinstance(c, SetRates | FetchPage)
+        ]
+        for _ in range(2)
+    )
+    assert one == other
+
+
+@given(
+    st.lists(st.tuples(st.floats(1.0, 50.0), st.booleans()), min_size=1, max_size=30),
+    st.floats(1.0, 400.0),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_what_ended_sites_leave_goes_to_the_next_of_the_plan(
+    sites: list[tuple[float, bool]], link: float, seats: int, data: st.DataObject
+) -> None:
+    table, order = DemandTable(Politeness(), Prediction(BytesPerSecond(1e6))), np.arange(len(sites))
+    table._make_room(len(sites))
+    table._rows[: len(sites), IS_OPEN] = 1.0
+    table._rows[: len(sites), LEFT] = 100.0
+    table._rows[: len(sites), CAP] = [cap for cap, _ in sites]
+    order = np.array(data.draw(st.permutations(range(len(sites)))), dtype=np.int64)
+    work = table.work(Instant(0.0), np.arange(len(sites)), Capacity.constant(link), seats)
+    rates = rates_in_order(work, order, link)
+    shares = Shares()
+    shares.set({row: float(rates[row]) for row in np.flatnonzero(rates).tolist()}, order, link, seats)
+    ended = [row for row, (_, ends) in enumerate(sites) if ends]
+    table._rows[ended, IS_OPEN] = 0.0
+    shares.hand_on(ended, table)
+    left = order[~np.isin(order, ended)]
+    again = rates_in_order(work, left, link)
+    assert sum(shares.rates.values()) <= link * (1 + 1e-9)
+    for row in range(len(sites)):
+        expected = 0.0 if row in ended else float(again[row])
+        assert shares.rates.get(row, 0.0) == pytest.approx(expected, abs=1e-6 * link)

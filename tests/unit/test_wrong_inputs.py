@@ -1,0 +1,144 @@
+"""Wrong job files and what is said about each: where the mistake is, what is wrong, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headway.config.job import build_job
+from headway.config.reading import read_job_file
+from headway.errors import JobError
+from headway.units import Instant
+
+SITE = '[[site]]\nurl = "https://www.example.org/"\n'
+NOW = Instant(1_700_000_000.0)
+
+WRONG: list[tuple[str, str]] = [
+    # text of the job, what the message has
+    ("", "no site is named; add a [[site]] table"),
+    ("[crawl\n", "not valid TOML"),
+    ("[[site]]\n", "the key 'url' is missing; write url ="),
+    ('[site]\nurl = "https://a.example/"\n', "line 1: site: write [[site]] in double brackets"),
+    (f"[[crawl]]\n{SITE}", "line 1: crawl: write [crawl] in single brackets"),
+    (
+        '[[site]]\nurl = "www.example.org"\n',
+        "line 2: site.url: 'www.example.org' is not an http or https URL",
+    ),
+    (
+        '[[site]]\nurl = "ftp://example.org/"\n',
+        "line 2: site.url: 'ftp://example.org/' is not an http or https URL",
+    ),
+    ("[[site]]\nurl = 5\n", "line 2: site.url"),
+    (f"{SITE}{SITE}", "line 4: site.url: https://www.example.org is there already"),
+    (f'{SITE}seeds = ["https://other.example/"]\n', "line 3: site.seeds: https://other.example/ is not on"),
+    (f'{SITE}seeds = "https://www.example.org/a"\n', "line 3: site.seeds: expected a list"),
+    (f'{SITE}deadline = "soon"\n', "line 3: site.deadline: 'soon' is not a deadline such as '2 h', '07:30'"),
+    (f'{SITE}deadline = "2001-01-01T00:00"\n', "line 3: site.deadline: '2001-01-01T00:00' is in the past"),
+    (f'{SITE}deadline = "0 s"\n', "line 3: site.deadline: '0 s' leaves no time at all"),
+    (f'{SITE}deadline = "300 years"\n', "line 3: site.deadline"),
+    (f'{SITE}deadlin = "2 h"\n', "line 3: site.deadlin: there is no such key in [[site]]"),
+    (f'{SITE}until = "07:30"\n', "line 3: site.until: there is no such key in [[site]]"),
+    (f"{SITE}weight = 0\n", "line 3: site.weight: 0.0 is too small"),
+    (f'{SITE}weight = "much"\n', "line 3: site.weight: expected a number"),
+    (f"{SITE}max_pages = 0\n", "line 3: site.max_pages: 0 is too small"),
+    (f"{SITE}max_pages = 1.5\n", "line 3: site.max_pages: expected a whole number"),
+    (f"{SITE}max_pages = true\n", "line 3: site.max_pages: expected a whole number"),
+    (f"{SITE}max_bytes = 5000\n", "line 3: site.max_bytes: the unit is missing"),
+    (f'{SITE}data = "big"\n', "line 3: site.data"),
+    (f'{SITE}data = "-5 MB"\n', "line 3: site.data"),
+    (f'{SITE}cap = "5 Mb/s"\n', "line 3: site.cap"),
+    (f'{SITE}cap = "0 B/s"\n', "line 3: site.cap"),
+    (f'[crawl]\nbandwidth = "fast"\n{SITE}', "line 2: crawl.bandwidth"),
+    (f"[crawl]\nbandwidth = 5\n{SITE}", "line 2: crawl.bandwidth: the unit is missing"),
+    (f'[crawl]\nbandwidth = "5 Mb/s"\n{SITE}', "line 2: crawl.bandwidth"),
+    (f'[crawl]\nbandwith = "5 Mbit/s"\n{SITE}', "line 2: crawl.bandwith: there is no such key in [crawl]"),
+    (
+        f'[crawl]\ndeadline = "2 h"\n{SITE}',
+        "line 2: crawl.deadline: there is no such key in [crawl]; 'deadline' belongs in",
+    ),
+    (f'[crawl]\ninterval = "-1 s"\n{SITE}', "line 2: crawl.interval"),
+    (f'[crawl]\ninterval = "soon"\n{SITE}', "line 2: crawl.interval"),
+    (f'[crawl]\nobjective = "fast"\n{SITE}', "line 2: crawl.objective: 'fast' is none of"),
+    (f'[crawl]\nstrategy = "best"\n{SITE}', "line 2: crawl.strategy"),
+    (f'[crawl]\npolicy = "fairest"\n{SITE}', "line 2: crawl.policy"),
+    (f'[crawl]\ntimezone = "Berlin"\n{SITE}', "line 2: crawl.timezone: 'Berlin' is not a time zone such as"),
+    (f'[crawl]\nproxy = "socks5://p.example"\n{SITE}', "line 2: crawl.proxy"),
+    (
+        f'[crawl]\nca_file = "/nowhere/ca.pem"\n{SITE}',
+        "line 2: crawl.ca_file: '/nowhere/ca.pem' cannot be read",
+    ),
+    (f'[crawl]\naccept = ["html"]\n{SITE}', "line 2: crawl.accept: 'html' is not a media type"),
+    (f'[crawl]\naccept = "text/html"\n{SITE}', "line 2: crawl.accept: expected a list"),
+    (f'[crawl]\nholidays = ["Christmas"]\n{SITE}', "line 2: crawl.holidays: 'Christmas' is not a date"),
+    (f"[crawl]\nmax_connections = 0\n{SITE}", "line 2: crawl.max_connections: 0 is too small"),
+    (f'[crawl]\nallow_private = "yes"\n{SITE}', "line 2: crawl.allow_private: expected true or false"),
+    (f'[crawl]\nuser_agent = "two\\nlines"\n{SITE}', "line 2: crawl.user_agent"),
+    (
+        f'[crawl.scope]\nallow = ["papers"]\n{SITE}',
+        "line 2: crawl.scope.allow: 'papers' is not a path such as",
+    ),
+    (f'[crawl.scope]\nhosts = ["http://a.example"]\n{SITE}', "line 2: crawl.scope.hosts"),
+    (f"[crawl.scope]\nmax_depth = -1\n{SITE}", "line 2: crawl.scope.max_depth: -1 is too small"),
+    (f'[crawl.quota]\nday = "1 GB/s"\n{SITE}', "line 2: crawl.quota.day"),
+    (
+        f'[crawl.quota]\nweek = "1 GB"\n{SITE}',
+        "line 2: crawl.quota.week: there is no such key in [crawl.quota]",
+    ),
+    (f"[crawl.revisit]\nadapt = true\n{SITE}", "line 2: crawl.revisit.adapt: say with every"),
+    (
+        f'[[crawl.timetable]]\nhours = "8-18"\nbandwidth = "1 MB/s"\n{SITE}',
+        "line 2: crawl.timetable.hours: '8-18' is not a time range",
+    ),
+    (
+        f'[[crawl.timetable]]\nhours = "08:00-08:00"\nbandwidth = "1 MB/s"\n{SITE}',
+        "line 2: crawl.timetable.hours: '08:00-08:00' is empty",
+    ),
+    (
+        f'[[crawl.timetable]]\ndays = "weekdays"\nbandwidth = "1 MB/s"\n{SITE}',
+        "line 2: crawl.timetable.days: 'weekdays' is not a list of days",
+    ),
+    (
+        f'[[crawl.timetable]]\nhours = "08:00-18:00"\n{SITE}',
+        "line 1: crawl.timetable: the key 'bandwidth' is missing",
+    ),
+    (f'[[crawl.timetable]]\nbandwidth = "-1 MB/s"\n{SITE}', "line 2: crawl.timetable.bandwidth"),
+    (
+        f'[[window]]\nfrom = "22:00"\nuntil = "22:00"\n{SITE}',
+        "line 3: window.until: it is the begin, too: the window never opens",
+    ),
+    (
+        f'[[window]]\nfrom = "25:00"\nuntil = "07:30"\n{SITE}',
+        "line 2: window.from: '25:00' is not a time of day",
+    ),
+    (f'[[window]]\nfrom = "22:00"\n{SITE}', "line 1: window: the key 'until' is missing"),
+    (
+        f'[[window]]\nfrom = "22:00"\nuntil = "07:30"\n[[window]]\nfrom = "07:00"\nuntil = "08:00"\n{SITE}',
+        "line 4: window: it overlaps a window above",
+    ),
+    (
+        f'[window]\nfrom = "22:00"\nuntil = "07:30"\n{SITE}',
+        "line 1: window: write [[window]] in double brackets",
+    ),
+    (f'{SITE}[[site.extract]]\nitem = "book"\n', "line 3: site.extract: a rule needs 'fields'"),
+    (
+        f'{SITE}[[site.extract]]\nfields = {{ url = "h1" }}\n',
+        "line 4: site.extract.fields.url: 'url' is in every item already",
+    ),
+    (
+        f'[scrapy.settings]\nHEADWAY_BANDWITH = "1 MB/s"\n{SITE}',
+        "HEADWAY_BANDWITH: there is no such setting; did you mean 'HEADWAY_BANDWIDTH'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_a_mistake_is_named_with_its_line_and_what_to_write(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    with pytest.raises(JobError, match=re.escape(words)) as caught:
+        build_job(*read_job_file(path), now=NOW)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+    assert len(WRONG) >= 60
