@@ -22,8 +22,7 @@ from typing import Any
 from headway.config.job import Job, build_job
 from headway.config.reading import Source
 from headway.config.schema import CrawlTable, JobFile, SiteTable
-from headway.dashboard.answers import SiteQuestion
-from headway.dashboard.watching import WatchedRun
+from headway.dashboard.answers import SiteQuestion, WatchedRun
 from headway.engine.bandwidth import BandwidthPlanner
 from headway.engine.machine import Engine
 from headway.model.command import Command, FetchPage, FetchRobots, LoadPages, Saving, WakeAt

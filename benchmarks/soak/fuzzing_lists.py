@@ -16,7 +16,7 @@ from headway.pages.url import page_of
 from headway.policy import traps
 from headway.policy.traps import TrapWatch
 from headway.ports import Response
-from headway.squid.intake import read_announced_line, read_datagram, read_log_line
+from headway.squid.spool import read_announced_line, read_datagram, read_log_line
 from headway.units import Seconds
 
 _SITE = Site("http://a.example")

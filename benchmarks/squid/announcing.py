@@ -13,8 +13,8 @@ from pathlib import Path
 from headway.policy.scope import Scope
 from headway.runtime.driver import WallClock
 from headway.squid import helper
-from headway.squid.intake import Counters, Intake, PrivacyRules
 from headway.squid.listener import HelperSocket, Listener
+from headway.squid.spool import Counters, Intake, PrivacyRules
 
 
 def _send(path: str, count: int, rate: float, took_s: Synchronized[float]) -> None:

@@ -19,8 +19,8 @@ from tests.support.squid import SquidProcess, free_port, helper_command
 
 from headway.policy.scope import Scope
 from headway.runtime.driver import WallClock
-from headway.squid.intake import LOG_FORMAT, Counters, Intake, PrivacyRules
 from headway.squid.listener import HelperSocket, Listener, Place, UdpPort, asked_each_time, asked_once_an_hour
+from headway.squid.spool import LOG_FORMAT, Counters, Intake, PrivacyRules
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING = "nothing"

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
         Timeouts,
         TimetableEntry,
     )
+    from headway.planning.policies import AllocationPolicy
     from headway.planning.problem import Problem as AllocationProblem
-    from headway.planning.user_policies import AllocationPolicy
     from headway.plugins import PluginError
     from headway.policy.ordering.base import LearningOrdering, Ordering, SiteQueue
     from headway.view.run import RunView, SiteState
@@ -79,7 +79,7 @@ else:
         "headway.errors": ("HeadwayError", "JobError", "StoreError", "UnitError"),
         "headway.policy.ordering.base": ("LearningOrdering", "Ordering", "SiteQueue"),
         "headway.plugins": ("PluginError",),
-        "headway.planning.user_policies": ("AllocationPolicy",),
+        "headway.planning.policies": ("AllocationPolicy",),
         "headway.options": (
             *("Deadline", "Duration", "Extract", "ExtractField", "Limits", "OptionError", "Quota", "Rate"),
             *("Revisit", "Scope", "ScrapyOptions", "Size", "Timeouts", "TimetableEntry"),

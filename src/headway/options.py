@@ -18,7 +18,7 @@ from headway.config.keys import closest, root_of
 from headway.config.schema import SiteTable
 from headway.errors import JobError
 from headway.model.page import Page as QueuedPage
-from headway.planning.user_policies import AllocationPolicy
+from headway.planning.policies import AllocationPolicy
 from headway.policy.ordering import Ordering, ordering_text
 
 P = ParamSpec("P")

@@ -8,10 +8,9 @@ import time
 import pytest
 
 from headway.cluster.coordinator import ALL, CommitBatch, LeaseOver, Portion, Report
-from headway.cluster.election import LeaderElection
 from headway.cluster.leader import Leader
 from headway.cluster.local import WORKER_CALLS, LocalCoordinator, WorkerSession, WorkerTask
-from headway.cluster.postgres import PostgresCoordinator, ThreadedCoordinator
+from headway.cluster.postgres import LeaderElection, PostgresCoordinator, ThreadedCoordinator
 from headway.cluster.rpc import Offer, connect
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite
 from headway.model.page import AGAIN, Capture, Kind, Outcome, Page, Sighting

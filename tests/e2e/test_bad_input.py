@@ -319,7 +319,7 @@ def without_privileges(*args: str, cwd: Path) -> subprocess.CompletedProcess[str
     """As an ordinary user; root may write anywhere. Everything is imported before privileges are dropped,
     since the ordinary user may not be able to read this checkout."""
     program = (
-        "import os, sys, headway.cli, headway.cli.crawl, headway.cli.inspect, headway.cli.progress\n"
+        "import os, sys, headway.cli, headway.cli.crawl, headway.cli.inspect, headway.cli.running\n"
         # click needs difflib to read -o
         "import encodings.ascii, encodings.idna, asyncio, difflib, sqlite3\n"
         f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NO_SITE}); os.setuid({NO_SITE})\n"

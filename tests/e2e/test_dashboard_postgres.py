@@ -12,9 +12,8 @@ pytest.importorskip("psycopg", reason="PostgreSQL needs the extra 'postgres'")
 
 from tests.support.postgres import TemporaryPostgres, find_postgres
 
-from headway.dashboard.answers import Pause
+from headway.dashboard.answers import Pause, WatchedRun
 from headway.dashboard.application import RefusedError, accept_order
-from headway.dashboard.watching import WatchedRun
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveSite, SaveTasks
 from headway.model.page import Kind, Outcome, Page, PageKey, Site, Task
 from headway.store.postgres.store import PostgresStore

@@ -9,9 +9,8 @@ from tests.support.fleetweb import FleetWeb
 
 from headway.cluster.calls import Probes
 from headway.cluster.coordinator import Report
-from headway.cluster.election import LeaderElection
 from headway.cluster.leader import Leader
-from headway.cluster.postgres import PostgresCoordinator
+from headway.cluster.postgres import LeaderElection, PostgresCoordinator
 from headway.http.client import HttpFetcher
 from headway.http.models import ClientOptions
 from headway.model.command import SaveFound

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from headway.cluster.coordinator import Report
-from headway.cluster.election import LeaderElection
 from headway.cluster.leader import Leader
-from headway.cluster.postgres import PostgresCoordinator
+from headway.cluster.postgres import LeaderElection, PostgresCoordinator
 from headway.planning.allocator import Allocator
 from headway.policy.timetable import Period, Quota, Timetable
 from headway.store.postgres.connection import Address

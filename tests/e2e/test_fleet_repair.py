@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.support.fleetweb import FleetWeb
 
-from headway.cluster.election import LeaderElection
 from headway.cluster.leader import Leader
+from headway.cluster.postgres import LeaderElection
 from headway.model.command import SaveFound
 from headway.model.page import Page
 from headway.planning.allocator import Allocator

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.cluster.coordinator import CommitBatch, Report
-from headway.cluster.election import LeaderElection
 from headway.cluster.leader import Leader
-from headway.cluster.postgres import PostgresCoordinator
+from headway.cluster.postgres import LeaderElection, PostgresCoordinator
 from headway.errors import StoreError
 from headway.model.command import SaveFound
 from headway.model.page import Page

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.support.fleetweb import FleetWeb
 
-from headway.dashboard.watching import WatchedRun
+from headway.dashboard.answers import WatchedRun
 from headway.model.command import AddSite, Pause, Resume, SetDeadline, StopSite
 from headway.model.page import Task
 from headway.pages.url import page_of

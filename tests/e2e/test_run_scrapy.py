@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.dashboard.answers import Pause, Resume, StopSite
+from headway.dashboard.answers import Pause, Resume, StopSite, WatchedRun
 from headway.dashboard.application import RefusedError, accept_order
-from headway.dashboard.watching import WatchedRun
 from headway.demoweb import QUICK, ServedProcess, design_web
 from headway.errors import StoreError
 from headway.store.reader import RunReader

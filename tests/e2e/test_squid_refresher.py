@@ -21,8 +21,8 @@ from tests.support.squid import SquidProcess, find_squid, free_port, helper_comm
 from warcio.archiveiterator import ArchiveIterator
 
 from headway.policy.scope import Scope
-from headway.squid.intake import LOG_FORMAT
 from headway.squid.listener import asked_each_time, asked_once_an_hour
+from headway.squid.spool import LOG_FORMAT
 
 pytestmark = pytest.mark.skipif(find_squid() is None, reason="squid is not installed")
 HOST = "a.test"

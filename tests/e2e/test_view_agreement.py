@@ -29,7 +29,7 @@ from tests.support.postgres import find_postgres
 
 import headway as hw
 from headway.dashboard.application import Served as Dashboard
-from headway.dashboard.safety import new_token
+from headway.dashboard.application import new_token
 from headway.demoweb import QUICK, ServedProcess, design_web
 from headway.store.reader import open_reader
 from headway.view.reporting import gather

@@ -18,8 +18,7 @@ from headway.model.command import NOT_COUNTED, PageState, SaveSettled
 from headway.model.page import Kind, Outcome, Page, Site, Timing
 from headway.ports import Request
 from headway.store import rows, schema
-from headway.store.live_reader import open_live_reader
-from headway.store.reader import RunReader
+from headway.store.reader import RunReader, open_live_reader
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant
 

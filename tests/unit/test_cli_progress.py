@@ -13,7 +13,7 @@ from msgspec import structs
 from rich.console import Console
 
 from headway.cli.frame import Log
-from headway.cli.progress import Progress, display_of, line_of
+from headway.cli.running import Progress, display_of, line_of
 from headway.errors import StoreError
 from headway.view.link import LinkFigures
 from headway.view.run import ErrorCount, Phase, RobotsTrouble, RunView, SiteState

@@ -18,9 +18,8 @@ pytest.importorskip("uvicorn", reason="the dashboard needs the extra 'serve'")
 
 from tests.support.runs import BOUND, PAGE_BYTES, make_run
 
-from headway.dashboard.application import Served
-from headway.dashboard.safety import new_token
-from headway.dashboard.watching import WatchedRun
+from headway.dashboard.answers import WatchedRun
+from headway.dashboard.application import Served, new_token
 from headway.errors import StoreError
 from headway.model.command import AddSite, SetDeadline, StopSite
 from headway.runtime.control import LIMIT_FILE, OrderWatch

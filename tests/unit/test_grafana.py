@@ -13,8 +13,8 @@ pytest.importorskip("prometheus_client", reason="metrics need the extra 'serve'"
 from prometheus_client import CollectorRegistry
 from tests.support.runs import make_run
 
+from headway.dashboard.answers import Picture, WatchedRun
 from headway.dashboard.application import RunCollector, render
-from headway.dashboard.watching import Picture, WatchedRun
 
 BOARD = Path(__file__).parents[2] / "docs" / "grafana" / "headway.json"
 ONLY_WHILE_RUNNING = {"headway_link_predicted_bytes_per_second", "headway_forecast_end_timestamp_seconds"}

@@ -18,8 +18,7 @@ from headway.pages.parsed import ParseOptions
 from headway.pages.url import page_of
 from headway.plugins import PluginError
 from headway.ports import Response
-from headway.runtime.isolated import IsolatedWork
-from headway.runtime.work_journal import MOST_STRIKES, WorkJournal
+from headway.runtime.isolated import MOST_STRIKES, IsolatedWork, WorkJournal
 from headway.units import Instant, Seconds
 
 SITE = Site("http://site.example")
@@ -158,7 +157,7 @@ def test_a_number_of_any_length_is_a_value_that_can_be_stored(text: str, value: 
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from headway.runtime.work_journal import WorkJournal
+from headway.runtime.isolated import WorkJournal
 journal = WorkJournal(Path(sys.argv[1]))
 done = journal.begin("http://site.example/done")
 journal.begin("http://site.example/poison")
@@ -189,7 +188,7 @@ def test_the_pages_of_a_process_that_lives_are_not_suspect(tmp_path: Path) -> No
     one = WorkJournal(tmp_path)
     one.begin("http://site.example/")
     # Another process may start while this one reads. It finds the file of this one locked.
-    script = "import sys; from pathlib import Path; from headway.runtime.work_journal import WorkJournal; "
+    script = "import sys; from pathlib import Path; from headway.runtime.isolated import WorkJournal; "
     script += "journal = WorkJournal(Path(sys.argv[1])); print(len(journal.suspects)); journal.close()"
     told = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
     assert told.stdout.strip() == b"0"

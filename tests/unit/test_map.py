@@ -10,8 +10,8 @@ from pathlib import Path
 import headway
 
 HOME = Path(headway.__file__).parent
-LONGEST = 500
-MOST_FILES = 235
+LONGEST = 700
+MOST_FILES = 220
 MOST_PARAMETERS = 8
 
 

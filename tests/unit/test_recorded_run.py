@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from headway.sim.graph import use_of_bound
-from headway.sim.recorded import RecordedServers, fit_rates
+from headway.sim.graph import RecordedServers, fit_rates, use_of_bound
 from headway.sim.web import Servers
 from headway.store.rows import AnswerTiming
 from headway.store.sqlite import SqliteStore

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib", reason="figures need the extra 'plot'")
 
 from tests.support.runs import make_run
 
-from headway.report.run_figures import FIGURES
+from headway.report.run_charts import FIGURES
 from headway.report.run_page import write_report
 from headway.view.reporting import gather
 

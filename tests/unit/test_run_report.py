@@ -18,6 +18,7 @@ from tests.support.runs import BOUND, PAGE_BYTES, STARTED_AT, make_run
 
 from headway.report.plots import draw_picture
 from headway.report.run_charts import (
+    as_csv,
     as_steps,
     gantt_order,
     largest_types,
@@ -27,15 +28,13 @@ from headway.report.run_charts import (
     short,
     time_unit,
 )
-from headway.report.run_figures import as_csv
 from headway.report.run_page import esc, page, verdict
 from headway.sim.graph import ranks_of_run
 from headway.store.reader import RunSums
 from headway.store.run_folder import RunFolder
 from headway.units import Instant
-from headway.view.reporting import Circumstances, LinkGraph, gather, why
+from headway.view.reporting import Circumstances, LinkGraph, TypeCount, gather, read_decisions, why
 from headway.view.run import SiteState
-from headway.view.run_facts import TypeCount, read_decisions
 from headway.view.summary import summarise
 
 A, B = "http://a.test", "http://b.test"

@@ -31,8 +31,7 @@ from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.timetable import Entry, Timetable
 from headway.runtime.driver import simulate
 from headway.runtime.simulation import EVERYTHING, run_crawl, run_machine, seed_pages
-from headway.sim.graph import ranks_of_run, web_of_run
-from headway.sim.recorded import RecordedServers
+from headway.sim.graph import RecordedServers, ranks_of_run, web_of_run
 from headway.sim.study import Record, Setup, active_robots, area_under, bandwidth_used, judge, rank_curve
 from headway.sim.web import ERROR_PAGE_BYTES, Servers, SyntheticSpec, Trouble, Web, make_web
 from headway.sim.world import GraphWorld

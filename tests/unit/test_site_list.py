@@ -17,7 +17,7 @@ from headway.config.reading import Source, convert
 from headway.config.site_list import SiteList
 from headway.errors import JobError
 from headway.model.page import Page, PageKey, Site
-from headway.runtime.memory import check_fits, machine_bytes, needed_bytes
+from headway.runtime.runtime import check_fits, machine_bytes, needed_bytes
 
 
 def job_from(path: Path | str, *, streams: bool = False, sites: tuple[str, ...] = ()) -> Job:

@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.policy.scope import Scope
-from headway.squid.intake import (
+from headway.squid.spool import (
     Counters,
     DatagramHead,
     Intake,
     PrivacyRules,
     ProxyRequest,
+    listened,
     read_announced_line,
     read_datagram,
     read_log_line,
+    table_lines,
 )
-from headway.squid.spool import listened, table_lines
 from headway.units import Instant, Seconds
 
 NATIVE = (

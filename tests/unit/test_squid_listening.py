@@ -15,7 +15,6 @@ from tests.support.squid import free_port
 from headway.policy.scope import Scope
 from headway.runtime.driver import WallClock
 from headway.squid import helper
-from headway.squid.intake import Counters, Intake, PrivacyRules
 from headway.squid.listener import (
     HelperSocket,
     Listener,
@@ -26,7 +25,7 @@ from headway.squid.listener import (
     UdpPort,
     parse_place,
 )
-from headway.squid.spool import SpoolReader, SpoolWriter
+from headway.squid.spool import Counters, Intake, PrivacyRules, SpoolReader, SpoolWriter
 from headway.units import Instant
 
 NATIVE = "1066037222.352 126 10.0.0.7 TCP_MISS/200 5270 GET {url} - DIRECT/1.2.3.4 text/html\n"

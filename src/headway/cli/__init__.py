@@ -1,4 +1,4 @@
-"""The command line: one module for each subcommand, imported when it is called."""
+"""The command line: the module of a subcommand is imported when it is called."""
 
 from headway.cli.frame import main
 

@@ -26,8 +26,7 @@ from headway.cli.frame import (
     stdout,
 )
 from headway.cli.options import job_options, learning_options, learnt_by, set_options
-from headway.cli.progress import Progress
-from headway.cli.running import RunType, allow_many_files, drain_on_signals, print_summary, tell
+from headway.cli.running import Progress, RunType, allow_many_files, drain_on_signals, print_summary, tell
 from headway.cli.serve import beside, serve_options
 from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
 from headway.cluster.postgres import LEASE_S
@@ -45,9 +44,9 @@ from headway.planning.problem import USABLE
 from headway.policy.politeness import UNREACHABLE
 from headway.runtime.crawling import CrawlRun
 from headway.runtime.driver import WallClock
-from headway.runtime.memory import check_fits
 from headway.runtime.plan import plan_from_job
 from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
+from headway.runtime.runtime import check_fits
 from headway.store.learnt import LearntStore
 from headway.store.postgres.connection import Address
 from headway.store.run_folder import write_index

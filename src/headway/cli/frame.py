@@ -168,10 +168,11 @@ _MODULES = {
     "collect": "crawl",
     "export": "inspect",
     "limit": "inspect",
-    "rebuild": "verify",
+    "rebuild": "inspect",
     "report": "inspect",
     "schema": "options",
     "status": "inspect",
+    "verify": "inspect",
 }
 """The module of a command, where it is not called like the command. The function is `NAME_command`, with _
 for -."""

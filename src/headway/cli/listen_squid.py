@@ -22,10 +22,20 @@ from headway.config.reading import Source, convert
 from headway.runtime.crawling import CrawlRun
 from headway.runtime.driver import WallClock
 from headway.runtime.proxy_refresher import COUNTERS as COLLECTOR_COUNTERS
-from headway.squid.intake import PRIVATE_PARAMETERS, Intake, PrivacyRules, load_counters
 from headway.squid.listener import COUNTERS as LISTENER_COUNTERS
 from headway.squid.listener import HelperSocket, Listener, Place, configuration, parse_place
-from headway.squid.spool import FOLDER, Listened, ProxySettings, listened, save_settings, table_lines
+from headway.squid.spool import (
+    FOLDER,
+    PRIVATE_PARAMETERS,
+    Intake,
+    Listened,
+    PrivacyRules,
+    ProxySettings,
+    listened,
+    load_counters,
+    save_settings,
+    table_lines,
+)
 from headway.store.reader import DATABASE
 from headway.units import Seconds
 

@@ -44,8 +44,7 @@ def serve_command(run: Path | str, *, host: str, port: int, opens: bool, with_pa
     OpenAPI description of the API at /api/openapi.json.
     """
     try:
-        from headway.dashboard.application import Served
-        from headway.dashboard.safety import new_token
+        from headway.dashboard.application import Served, new_token
     except ImportError:
         raise HeadwayError(f"the dashboard needs more packages: {install_command('serve')}") from None
     token = os.environ.pop(_TOKEN_VARIABLE, "") or new_token()

@@ -30,7 +30,7 @@ from headway.sim.study import SimResult
 from headway.units import Instant, parse_duration, parse_rate
 
 if TYPE_CHECKING:
-    from headway.runtime.job_simulation import Wanted
+    from headway.runtime.simulation import Wanted
 
 POLICY_LEGEND = (
     "Computed from rates alone, without the crawl's engine. held: share of the draws in which the deadlines "
@@ -151,7 +151,7 @@ def simulate_command(
     with a run folder, what the run would have done with another bandwidth, interval or strategy. Options
     replace the settings of the job or the run.
     """
-    from headway.runtime.job_simulation import TroubleShares, Wanted, is_run
+    from headway.runtime.simulation import TroubleShares, Wanted, is_run
 
     is_job = web.endswith(".toml")
     _refuse_idle_options(is_job=is_job)
@@ -184,7 +184,7 @@ def simulate_command(
             draw_job(simulation, plot)
         _show_job(simulation, as_json=as_json)
         return 0
-    from headway.runtime.job_simulation import simulate_run, simulate_web
+    from headway.runtime.simulation import simulate_run, simulate_web
 
     with stderr().status("reading the web", spinner="dots") as status:
         if is_run(web):
@@ -213,7 +213,7 @@ def _simulate_job(
     comparing_policies: bool,
 ) -> JobSimulation:
     from headway.config.job import load_job
-    from headway.runtime.job_simulation import compare_policies, simulate_drawn_job, wanted_job
+    from headway.runtime.simulation import compare_policies, simulate_drawn_job, wanted_job
 
     job = wanted_job(load_job(path), wanted)
     # A whole second, so that the same seed gives the same figures.

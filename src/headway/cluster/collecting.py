@@ -15,10 +15,15 @@ import msgspec
 from headway.cluster import postgres as sql
 from headway.cluster.calls import QUICK_BEAT_S, CommitQueue, Lookups, SharedClock
 from headway.cluster.coordinator import Coordinator
-from headway.cluster.election import ROUND_EVERY_S, LeaderElection
 from headway.cluster.folder import CollectorFolder, Uploader, WorkerFolder
 from headway.cluster.leader import Leader
-from headway.cluster.postgres import LEASE_S, PostgresCoordinator, ThreadedCoordinator
+from headway.cluster.postgres import (
+    LEASE_S,
+    ROUND_EVERY_S,
+    LeaderElection,
+    PostgresCoordinator,
+    ThreadedCoordinator,
+)
 from headway.cluster.session import End, Session, SessionOptions
 from headway.config.job import Job, build_job, without_password
 from headway.config.reading import Source, convert

@@ -18,8 +18,8 @@ from headway.dashboard.answers import (
     Run,
     SiteDetail,
     SitePage,
+    WatchedRun,
 )
-from headway.dashboard.watching import WatchedRun
 from headway.version import __version__
 
 

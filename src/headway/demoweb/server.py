@@ -15,9 +15,9 @@ from typing import Self
 
 import msgspec
 
-from headway.demoweb.answering import Answerer
 from headway.demoweb.connection import (
     AccessLog,
+    Answerer,
     Connection,
     Exchange,
     ServerConnection,

@@ -17,9 +17,8 @@ import numpy as np
 from headway.errors import HeadwayError
 from headway.model.page import Site
 from headway.planning.allocator import Allocation, Allocator, SiteDemand
-from headway.planning.policies import PUBLISHED, Rounds
+from headway.planning.policies import OWN, PUBLISHED, Rounds, UserAllocator, by_deadline, make_policy
 from headway.planning.problem import LATE_TOLERANCE, FloatArray, Objective, Problem, Timetable
-from headway.planning.user_policies import OWN, UserAllocator, by_deadline, make_policy
 from headway.plugins import is_reference
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from headway.errors import StoreError
 from headway.report.canvas import write_figure
-from headway.report.run_charts import largest_types
-from headway.report.run_figures import FIGURES, TABLES, Figure, as_csv
+from headway.report.run_charts import FIGURES, TABLES, Figure, as_csv, largest_types
 from headway.units import format_duration, format_rate, format_size
 from headway.version import __version__
+from headway.view.reporting import RunFacts
 from headway.view.run import RunView, SiteState
-from headway.view.run_facts import RunFacts
 
 # No script, font or picture is loaded. All text from the crawled web passes through `esc`, and the policy in
 # the head forbids scripts altogether.

@@ -25,8 +25,7 @@ from headway.ports import Archive, Clock, Fetcher, Original, PromptFetcher, Requ
 from headway.runtime.answers import Keeper, conditions, outcome_of
 from headway.runtime.commands import WorldCommand
 from headway.runtime.driver import EventSink
-from headway.runtime.isolated import IsolatedWork, WorkerThread
-from headway.runtime.work_journal import MOST_STRIKES, WorkJournal
+from headway.runtime.isolated import MOST_STRIKES, IsolatedWork, WorkerThread, WorkJournal
 from headway.units import Instant
 
 _RULES_READ_IN_PLACE_BYTES = 16 * 1024

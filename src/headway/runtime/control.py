@@ -17,8 +17,7 @@ from headway.model.command import AddSite, Order, Pause, Resume
 from headway.model.event import CapacityChanged
 from headway.policy.yielding import LOOK_START_BYTES_PER_S, LinkShare, Phase
 from headway.runtime.driver import EventSink
-from headway.store.live_reader import LiveReader
-from headway.store.reader import database_of
+from headway.store.reader import LiveReader, database_of
 from headway.store.run_folder import LINK_FILE, LinkRecord, read_link
 from headway.units import BytesPerSecond, Instant
 

@@ -31,8 +31,15 @@ from headway.runtime.collector import KnownPages, PageReading, WebCollector
 from headway.runtime.commands import WorldCommand
 from headway.runtime.driver import EventSink, LiveDriver, WallClock
 from headway.runtime.runtime import build_proxy_engine
-from headway.squid.intake import Counters, bump, load_counters, save_counters
-from headway.squid.spool import FOLDER, ProxySettings, SpoolReader
+from headway.squid.spool import (
+    FOLDER,
+    Counters,
+    ProxySettings,
+    SpoolReader,
+    bump,
+    load_counters,
+    save_counters,
+)
 from headway.store.run_folder import RunFolder
 from headway.units import UNBOUNDED, BytesPerSecond, Instant, Seconds
 

@@ -14,8 +14,14 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import load_object
 
 from headway.scrapy.handler import HeadwayDownloadHandler
-from headway.scrapy.retry_after import HoldAwarePriorityQueue, RetryAfterMiddleware
-from headway.scrapy.scheduler import StoreDupeFilter, StoreFifoQueue, StoreLifoQueue, StoreScheduler
+from headway.scrapy.scheduler import (
+    HoldAwarePriorityQueue,
+    RetryAfterMiddleware,
+    StoreDupeFilter,
+    StoreFifoQueue,
+    StoreLifoQueue,
+    StoreScheduler,
+)
 from headway.scrapy.settings import SettingsError, read_settings
 from headway.units import Instant
 

@@ -43,7 +43,7 @@ from headway.http.reader import NotifyingReader, ResponseReader
 from headway.model.page import Kind
 from headway.scrapy.fetcher import FetchRequest, FetchResult, destination_of, split_url
 from headway.scrapy.link import link_of
-from headway.scrapy.retry_after import holds_of
+from headway.scrapy.scheduler import holds_of
 
 logger = logging.getLogger(__name__)
 

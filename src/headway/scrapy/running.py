@@ -42,8 +42,7 @@ from headway.scrapy.project import check_spiders
 from headway.scrapy.spider import WorkerTask
 from headway.scrapy.steering import SiteTask, SpiderWorld, Steering
 from headway.scrapy.supervisor import EventLog, PageLog, SiteRun, Supervisor
-from headway.store.live_reader import LiveReader
-from headway.store.reader import DATABASE
+from headway.store.reader import DATABASE, LiveReader
 from headway.store.sqlite import SqliteStore
 from headway.units import Instant
 

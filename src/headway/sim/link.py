@@ -44,7 +44,7 @@ def _compiled(function: F, **options: bool) -> F:
 # Each transfer waits for its latency, then receives. The link's capacity is shared max-min fairly by weight:
 # a transfer that cannot use a fair share gets what it can use, and the rest is shared among the others. A
 # transfer's end is computed again only when its rate changes. The functions work on arrays, so that the plain
-# simulation and the compiled one (`sim.accelerator_loop`) use the same arithmetic, bit by bit.
+# simulation and the compiled one (`sim.accelerator`) use the same arithmetic, bit by bit.
 
 IDLE, LATENT, RECEIVING = 0, 1, 2
 

@@ -27,17 +27,18 @@ from headway.archive.files import put_in_place
 from headway.errors import HeadwayError, StoreError
 from headway.policy.scope import Scope, host_of
 from headway.ports import Clock
-from headway.squid.intake import (
+from headway.squid.spool import (
+    FOLDER,
     LOG_FORMAT,
     Intake,
     ProxyRequest,
+    SpoolWriter,
     bump,
     read_announced_line,
     read_datagram,
     read_log_line,
     save_counters,
 )
-from headway.squid.spool import FOLDER, SpoolWriter
 
 
 class ListenError(HeadwayError):

@@ -14,8 +14,7 @@ from headway.engine.machine import Engine
 from headway.engine.stats import SiteStats
 from headway.model.command import Decision
 from headway.model.page import Site
-from headway.store.live_reader import SiteNow
-from headway.store.reader import Sample
+from headway.store.reader import Sample, SiteNow
 from headway.units import Instant
 from headway.view.link import LinkMeter, SharingMeter
 from headway.view.run import (

@@ -18,8 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from headway.store.live_reader import CollectorNow, SiteNow, open_live_reader
-from headway.store.reader import Sample
+from headway.store.reader import CollectorNow, Sample, SiteNow, open_live_reader
 from headway.view.link import LinkFigures, LinkMeter, LinkSecond, sharing_log_of
 
 RunState = Literal["running", "paused", "finished", "stopped"]

@@ -24,11 +24,9 @@ from headway.model.command import (
 from headway.model.page import AGAIN, Kind, Page, PageKey, Sighting, Site, Task
 from headway.ports import Notes
 from headway.store import rows
-from headway.store.postgres import arrays
 from headway.store.postgres import tables as sql
-from headway.store.postgres.arrays import Numbers
 from headway.store.postgres.connection import from_text, to_text
-from headway.store.postgres.tables import PLACES
+from headway.store.postgres.tables import PLACES, Numbers
 from headway.store.recrawl import in_turn
 from headway.store.rows import Changes, Sums
 from headway.units import Instant, Seconds
@@ -396,7 +394,7 @@ class BatchWriter:
         """Send the query now; calling the result waits for the answer."""
         if not values:
             return None
-        return self._connection.execute(statement.encode(), arrays.columns(values, types)).fetchall
+        return self._connection.execute(statement.encode(), sql.columns(values, types)).fetchall
 
     def _add(self, table: str, values: Sequence[Sequence[Any]]) -> None:
         """Whole rows of a table, which has the columns of `crawl.sqlite`."""
@@ -405,7 +403,7 @@ class BatchWriter:
 
     def _change_many(self, statement: str, values: Sequence[Sequence[Any]], types: Sequence[str]) -> None:
         if values:
-            self._connection.execute(statement.encode(), arrays.columns(values, types))
+            self._connection.execute(statement.encode(), sql.columns(values, types))
 
 
 _by_last_two = itemgetter(2, 3)

@@ -16,11 +16,10 @@ from headway.model.page import Page, PageKey, Site, Task
 from headway.ports import Part
 from headway.store import rows
 from headway.store import schema as shared
-from headway.store.live_reader import CollectorNow, LiveReader
 from headway.store.postgres import tables as sql
 from headway.store.postgres.connection import Address, from_text
 from headway.store.postgres.tables import check_version, translated_query
-from headway.store.reader import RunReader
+from headway.store.reader import CollectorNow, LiveReader, RunReader
 from headway.units import Instant
 
 if TYPE_CHECKING:

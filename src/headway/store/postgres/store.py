@@ -16,13 +16,19 @@ from headway.model.command import Copy, Saving, Snapshot, WaitingRecord
 from headway.model.page import Page, PageKey, Site
 from headway.ports import Notes, Original, Part
 from headway.store import rows
-from headway.store.postgres import arrays, batch
+from headway.store.postgres import batch
 from headway.store.postgres import tables as sql
-from headway.store.postgres.arrays import Numbers
 from headway.store.postgres.batch import BatchWriter, Sorted
 from headway.store.postgres.connection import Address, from_text, to_text
 from headway.store.postgres.reader import Reading, first_due, first_waiting, page_from
-from headway.store.postgres.tables import BLOCK, PLACES, check_version, open_or_make, translated_query
+from headway.store.postgres.tables import (
+    BLOCK,
+    PLACES,
+    Numbers,
+    check_version,
+    open_or_make,
+    translated_query,
+)
 from headway.store.repair import end_of_whole_lines, end_of_whole_records, shortened
 from headway.units import BytesPerSecond, Instant
 
@@ -337,12 +343,12 @@ class PostgresStore:
                         for site_id, place, site, path, key, depth, score in part
                     ]
                     types = ("bigint", "bigint", "double precision")
-                    connection.execute(sql.RANK_ANEW, arrays.columns(ranks, types))
+                    connection.execute(sql.RANK_ANEW, sql.columns(ranks, types))
             connection.execute("UPDATE crawl SET waiting_order = %s", (self._order,))
 
     @staticmethod
     def _set_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        arrays.register(connection)
+        sql.register(connection)
         # Rows are always few and selected by key, whatever the statistics of a recently empty table make the
         # planner believe.
         connection.execute("SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
