@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -490,6 +491,13 @@ def test_a_policy_of_the_papers_with_few_crawlers_is_followed_live(folder: Path,
     assert not (folder / "several").exists()
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """A process that is left behind would fail the tests that follow."""
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 def test_an_ordering_and_a_policy_run_in_a_fleet_of_collectors(
     folder: Path, served: Served, postgres_store: str
 ) -> None:
@@ -505,22 +513,25 @@ def test_an_ordering_and_a_policy_run_in_a_fleet_of_collectors(
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         return subprocess.Popen(line, cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True)
 
-    first = start("crawl", job, "-o", "one", cwd=folder)
-    until = time.monotonic() + 60
-    while not (folder / "one" / "decisions.jsonl").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    other, without = folder / "other", folder / "without"
-    other.mkdir()
-    without.mkdir()
-    # The job comes from the server, the module from where the collector was started.
-    (other / f"{MODULE}.py").write_text(ORDERS)
-    second = start("collect", "-o", "two", cwd=other)
-    said = headway("collect", "--store", postgres_store, cwd=without, code=4)
-    assert f"there is no module '{MODULE}'" in said
-    for collector in (first, second):
-        _, said = collector.communicate(timeout=90)
-        assert collector.returncode == 0, said
+    with ExitStack() as started:
+        first = start("crawl", job, "-o", "one", cwd=folder)
+        started.callback(end, first)
+        until = time.monotonic() + 60
+        while not (folder / "one" / "decisions.jsonl").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        other, without = folder / "other", folder / "without"
+        other.mkdir()
+        without.mkdir()
+        # The job comes from the server, the module from where the collector was started.
+        (other / f"{MODULE}.py").write_text(ORDERS)
+        second = start("collect", "-o", "two", cwd=other)
+        started.callback(end, second)
+        said = headway("collect", "--store", postgres_store, cwd=without, code=4)
+        assert f"there is no module '{MODULE}'" in said
+        for collector in (first, second):
+            _, said = collector.communicate(timeout=90)
+            assert collector.returncode == 0, said
     logs = list(folder.rglob("decisions.jsonl"))
     decisions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     fetched = [line["url"] for line in decisions if line["decision"] == "fetch"]

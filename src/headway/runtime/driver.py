@@ -171,8 +171,11 @@ class LiveDriver:
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether anything has arrived that the journal has not saved."""
-        return bool(self._inbox or self._router.batch)
+        """Whether the engine has decided on anything that the journal has not saved: then a commit follows.
+
+        Events that the engine has not seen do not count: most of them save nothing, so that a commit might
+        never come. A page whose answer is among them is still busy for the engine."""
+        return bool(self._router.batch)
 
     # -- the pump ---------------------------------------------------------------------------------------
 
