@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from click.core import ParameterSource
 
+from headway.cli.ending import Ended, check_hooks, conclude, report_failure
 from headway.cli.frame import (
     DEADLINES_MISSED,
     INTERRUPTED,
@@ -42,16 +43,18 @@ from headway.planning.feasibility import least_bandwidths
 from headway.planning.policies import VARYING
 from headway.planning.problem import USABLE
 from headway.policy.politeness import UNREACHABLE
-from headway.runtime.crawling import CrawlRun
+from headway.runtime.crawling import CrawlRun, check_is_same_crawl
 from headway.runtime.driver import WallClock
 from headway.runtime.plan import plan_from_job
 from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
 from headway.runtime.runtime import check_fits
 from headway.store.learnt import LearntStore
 from headway.store.postgres.connection import Address
+from headway.store.reader import open_reader
+from headway.store.rounds import NextRound, next_round
 from headway.store.run_folder import write_index
 from headway.units import Instant, Seconds, format_duration, format_rate, parse_duration
-from headway.view.summary import Summary, begun_at, site_lines, summarise
+from headway.view.summary import Summary, begun_at, finish_round, rounds_in, site_lines, summarise
 
 if TYPE_CHECKING:
     from headway.cluster.processes import ProcessRun
@@ -149,18 +152,33 @@ def crawl_command(
             "give a job file or URLs, or --sites, or --again with the folder of a finished crawl",
             click.get_current_context(),
         )
-    if store is not None:
-        address = Address.parse(store)
-        job = job_from(targets, options, begun_at(store) or WallClock().now())
-        return crawl_on_server(job, address, out, log, as_json=as_json, archive=archive)
+    run: Path | str = out if store is None else store
+    now = WallClock().now()
+    following = next_round(run, now)
     # A continued crawl keeps its deadlines, including those that have passed in the meantime.
-    job = job_from(targets, options, begun_at(out) or WallClock().now(), streams=processes == 1)
+    started_at = now if following.begins else begun_at(run) or now
+    job = job_from(targets, options, started_at, streams=processes == 1 and store is None)
+    if following.begins and job.revisiting is None:
+        check_hooks(job)
+        check_fits(job)
+        _begin_next_round(job, run, now, following, log)
+    if store is not None:
+        return crawl_on_server(job, Address.parse(store), out, log, as_json=as_json, archive=archive)
     log.detail(
         "start",
         f"{job.site_count} sites, strategy {job.strategy}, into {out}",
         {"sites": job.site_count, "strategy": job.strategy, "run": printable(str(out))},
     )
-    return run_job(job, out, log, as_json=as_json, serve_at=serve_at, processes=processes, learnt=learnt)
+    return run_job(
+        job,
+        out,
+        log,
+        as_json=as_json,
+        serve_at=serve_at,
+        processes=processes,
+        learnt=learnt,
+        begins_round=following.begins,
+    )
 
 
 def _refuse_idle_options(
@@ -221,6 +239,28 @@ def _recrawl_job(
     return job
 
 
+def _begin_next_round(job: Job, run: Path | str, now: Instant, following: NextRound, log: Log) -> None:
+    """Queue all pages once more, after the round before has ended, or was left unfinished long ago."""
+    with open_reader(run) as reader:
+        known = {site for (site,) in reader.ask("SELECT site FROM site JOIN task ON task.site_id = site.id")}
+    check_is_same_crawl(known, job, str(run), "give another folder with --out")
+    if following.cuts is not None:
+        finish_round(run, summarise(run, compares_pages=False), DEADLINES_MISSED, is_complete=False)
+        log.say(
+            "round-left",
+            f"round {following.cuts.number} was interrupted and its deadlines have passed; what is left of it"
+            " belongs to the next one",
+            {"round": following.cuts.number},
+        )
+    count = begin_recrawl(run, now, cuts=following.cuts is not None)
+    number = len(rounds_in(run))
+    log.say(
+        "again",
+        f"round {number}: {count or 0} known pages are asked for again",
+        {"pages": count or 0, "round": number},
+    )
+
+
 def _with_options(
     tables: dict[str, Any], source: Source, options: dict[str, Any], now: Instant, *, streams: bool = False
 ) -> Job:
@@ -250,8 +290,10 @@ def run_job(
     serve_at: tuple[str, int] | None = None,
     processes: int = 1,
     learnt: LearntStore | None = None,
+    begins_round: bool = False,
 ) -> int:
     """Run a crawl with progress and signals, print its result, and return the exit code."""
+    check_hooks(job)
     check_fits(job)
     keep_freed_memory()
     allow_many_files()
@@ -263,19 +305,42 @@ def run_job(
     else:
         on_decision = None if log.is_quiet else partial(tell, log)
         run = CrawlRun(job, out, on_decision=on_decision, learnt=learnt)
-    _say_continued(log, run)
-    if run.folder.snapshot is None:
+    if not begins_round:
+        _say_continued(log, run)
+    if run.folder.snapshot is None or begins_round:
         _say_shortage(log, job)
     look_for_garbage_seldom()
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
-        asyncio.run(_run(run, progress, log))
-    summary = summarise(out, compares_pages=as_json or not log.is_quiet)
+        try:
+            asyncio.run(_run(run, progress, log))
+        except HeadwayError as problem:
+            report_failure(job, out, out, problem, log)
+            raise
+    return conclude_crawl(job, out, out, log, as_json=as_json, interrupted=run.interrupted)
+
+
+def conclude_crawl(
+    job: Job, run: Path | str, folder: Path, log: Log, *, as_json: bool, interrupted: bool
+) -> int:
+    """Note the end of the round, call the hooks and print the result; returns the exit code. `folder`: where
+    this machine has its part of the crawl."""
+    summary = summarise(run, compares_pages=as_json or not log.is_quiet)
+    failure: HeadwayError | None = None
+    try:
+        code = exit_code_of(summary, interrupted=interrupted)
+    except HeadwayError as problem:
+        failure, code = problem, problem.exit_code
+    if not interrupted:
+        conclude(job, Ended(run, folder, summary, code, "" if failure is None else str(failure)), log)
+        summary = msgspec.structs.replace(summary, rounds=summarise(run, compares_pages=False).rounds)
     with results():
         if as_json:
             click.echo(msgspec.json.encode(summary))
         elif not log.is_quiet:
             print_summary(stdout(is_literal=True), summary)
-    return exit_code_of(summary, interrupted=run.interrupted)
+    if failure is not None:
+        raise failure
+    return code
 
 
 _MOST_PLANNED = 2000
@@ -423,17 +488,17 @@ def crawl_on_server(
     job: Job, address: Address, out: Path, log: Log, *, as_json: bool, archive: str | None = None
 ) -> int:
     """Create or resume the crawl, and work on it until it is finished, together with other collectors."""
+    check_hooks(job)
+    if job.kept is not None:
+        raise JobError(
+            "crawl.keep: it is for run folders; the archive of a crawl on a server is in the folders of its"
+            " collectors, or in a storage, which has rules of its own for old files"
+        )
     begin(job, address, WallClock().now())
     name = socket.gethostname()
     is_interrupted = run_collector(address, out, log, name=name, label="", archive=archive) == INTERRUPTED
-    summary = summarise(address.whole)
     write_index(out, store=address.whole)
-    with results():
-        if as_json:
-            click.echo(msgspec.json.encode(summary))
-        elif not log.is_quiet:
-            print_summary(stdout(is_literal=True), summary)
-    return exit_code_of(summary, interrupted=is_interrupted)
+    return conclude_crawl(job, address.whole, out, log, as_json=as_json, interrupted=is_interrupted)
 
 
 def run_collector(

@@ -64,6 +64,10 @@ class Log:
         if not self.is_quiet:
             self._write("info", event, message, facts, lead=lead, style=style)
 
+    def trouble(self, event: str, message: str, facts: Facts | None = None) -> None:
+        """Log trouble that does not end the command; also with --quiet."""
+        self._write("warning", event, message, facts, style="yellow")
+
     def detail(self, event: str, message: str, facts: Facts | None = None) -> None:
         """Log an event with --verbose only."""
         if self.is_verbose:

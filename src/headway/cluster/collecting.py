@@ -154,12 +154,14 @@ def job_of(address: Address) -> Job:
     return build_job(convert(tables, source), source)
 
 
-def begin_recrawl_on_server(address: Address, now: Instant, older_than_s: Seconds) -> int | None:
+def begin_recrawl_on_server(
+    address: Address, now: Instant, older_than_s: Seconds, *, cuts: bool = False
+) -> int | None:
     """Queue all pages of a finished crawl whose copy is older; returns how many, or None if pages of an
     earlier round still wait, which come first."""
     store = PostgresStore(address, make=False)
     try:
-        return store.asked(lambda run: begin_round_on_server(run, now, older_than_s))
+        return store.asked(lambda run: begin_round_on_server(run, now, older_than_s, cuts=cuts))
     finally:
         store.close()
 
@@ -357,7 +359,9 @@ def job_tables(run: Path | str) -> dict[str, Any]:
         return reader.job
 
 
-def begin_recrawl(run: Path | str, now: Instant, older_than: str | None = None) -> int | None:
+def begin_recrawl(
+    run: Path | str, now: Instant, older_than: str | None = None, *, cuts: bool = False
+) -> int | None:
     """Queue all pages whose copy is older; returns how many, or None if pages of an earlier round still wait,
     which come first."""
     try:
@@ -367,5 +371,5 @@ def begin_recrawl(run: Path | str, now: Instant, older_than: str | None = None) 
     if isinstance(run, str):
         from headway.store.postgres.connection import Address
 
-        return begin_recrawl_on_server(Address.parse(run), now, age_s)
-    return begin_round(run, now, age_s)
+        return begin_recrawl_on_server(Address.parse(run), now, age_s, cuts=cuts)
+    return begin_round(run, now, age_s, cuts=cuts)

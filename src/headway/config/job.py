@@ -26,7 +26,7 @@ from headway.config.reading import (
 from headway.config.schema import ExtractField, ExtractTable, JobFile, SiteTable
 from headway.config.site_list import SiteList
 from headway.config.tables import limits_of, timeouts_of
-from headway.config.values import deadline_at, machine_zone, without_login
+from headway.config.values import Rounds, deadline_at, machine_zone, without_login
 from headway.errors import HeadwayError, JobError, install_command
 from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
 from headway.model.page import Page, Site, Task
@@ -102,6 +102,9 @@ class Job(msgspec.Struct, frozen=True):
     revisiting: Revisiting | None = None
     link_part: float | None = None
     """The bound as a part of what the link carries."""
+    kept: Rounds | Bytes | None = None
+    """How many rounds are kept, or how many bytes of the archive; None: all."""
+    hook_timeout_s: Seconds = Seconds(60.0)
     listed: ListedSites | None = None
     """Further sites, which are read from their list when they are needed; None: `sites` are all."""
 
@@ -267,8 +270,23 @@ class _Builder:
             calendar=self._calendar(zone),
             zone=zone,
             revisiting=self._revisiting(),
+            kept=self._kept(crawl),
+            hook_timeout_s=self._values["on_end"]["timeout"],
             link_part=link_part_of(crawl, self._values["window"], self._source),
         )
+
+    def _kept(self, crawl: dict[str, Any]) -> Rounds | Bytes | None:
+        kept: Rounds | Bytes | None = crawl["keep"]
+        if crawl["keep_old_in"] is not None and kept is None:
+            raise self._source.error(
+                ("crawl", "keep_old_in"),
+                "without 'keep' nothing is moved; write keep = \"30 rounds\" as well",
+            )
+        if kept is not None and crawl["every"] is not None:
+            raise self._source.error(
+                ("crawl", "keep"), "a crawl with 'every' has no rounds; remove 'keep' or 'every'"
+            )
+        return kept
 
     def _site(self, number: int, table: SiteTable, values: dict[str, Any]) -> SiteWish:
         where: Path = ("site", number)

@@ -15,6 +15,7 @@ import msgspec
 from headway.config import values as v
 from headway.config.keys import Option, Table, key
 from headway.config.tables import (
+    EndTable,
     LimitsTable,
     QuotaTable,
     RevisitTable,
@@ -157,6 +158,16 @@ class CrawlTable(Table, frozen=True):
     every: Annotated[str | None, key(
         "fetch each page again after this time, and run without end: [recrawling](../how-to/recrawl.md)",
         v.TIMEOUT, example="24 h", aliases="recrawl refresh repeat revisit_every recrawl_every",
+    )] = None
+    keep: Annotated[str | None, key(
+        "how much of [the rounds of a run](../how-to/every-night.md) is kept: the last so many, as "
+        "`30 rounds`, or as many as fit into a size. What the newest copies of pages need always stays; "
+        "by default everything is kept", v.KEPT, example="30 rounds",
+        aliases="retention keep_rounds max_rounds history expire prune",
+    )] = None
+    keep_old_in: Annotated[str | None, key(
+        "a folder to which archive files beyond `keep` are moved, with their index; by default they are "
+        "removed", example="/archive/crawl", aliases="move_to move_old_to old_archive archive_to",
     )] = None
     max_pages: Annotated[int | None, key(
         "pages of each site, unless the site has its own `max_pages`", v.COUNT, example=20000,
@@ -369,6 +380,9 @@ class JobFile(Table, frozen=True):
     window: Annotated[tuple[WindowTable, ...], key(
         "when the crawl may run", aliases="windows hours schedule night",
     )] = ()
+    on_end: Annotated[EndTable, key(
+        "what is done when the crawl has ended", aliases="hook hooks notify at_end after",
+    )] = EndTable()
     scrapy: Annotated[ScrapyTable, key("for `headway run-scrapy`", aliases="spiders")] = ScrapyTable()
 
 

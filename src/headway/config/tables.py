@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -43,6 +43,30 @@ class WindowTable(Table, frozen=True):
         "the weekdays on which it opens, also as `sat,sun`", v.DAYS, example="mon-fri",
         aliases="day weekdays",
     )] = "mon-sun"
+
+
+class EndTable(Table, frozen=True):
+    """What `headway crawl` does when it ends: see [every night](../how-to/every-night.md)."""
+
+    command: Annotated[tuple[str, ...], key(
+        "a program with its arguments; it gets the result as JSON on standard input, and `HEADWAY_RUN`, "
+        "`HEADWAY_STATE`, `HEADWAY_EXIT_CODE`, `HEADWAY_MISSED` and `HEADWAY_REPORT` in its environment",
+        v.TEXT, example=["/usr/local/bin/crawl-done", "--verbose"],
+        aliases="script program run exec cmd",
+    )] = ()
+    webhook: Annotated[str | None, key(
+        "a URL to which the result is posted as JSON", v.WEBHOOK, aliases="url post http",
+    )] = None
+    email: Annotated[tuple[str, ...], key(
+        "addresses to which the result is sent with the machine's `sendmail`", v.MAIL,
+        aliases="mail mailto e_mail to",
+    )] = ()
+    when: Annotated[Literal["always", "trouble"], key(
+        "after every crawl, or only after one whose exit code is not 0", aliases="if on",
+    )] = "always"
+    timeout: Annotated[str, key(
+        "a command, webhook or mail that takes longer is ended", v.TIMEOUT, aliases="time_limit max_time",
+    )] = "60 s"
 
 
 class TimeoutsTable(Table, frozen=True):

@@ -178,6 +178,54 @@ TEXT = Kind(noun="text", plural="texts", example="text")
 ANYTHING = Kind(noun="a value", plural="values", example="text", types=(object,))
 
 
+class Rounds(int):
+    """How many rounds of a crawl are kept, in place of a size."""
+
+
+_ROUNDS = re.compile(r"\s*(\d{1,9})\s*(?:rounds?|nights?|x)\s*")
+
+
+def parse_kept(text: str) -> Rounds | Bytes:
+    """ "30 rounds" or "20 GB". Raises UnitError."""
+    if found := _ROUNDS.fullmatch(text):
+        return Rounds(found[1])
+    try:
+        return parse_size(text)
+    except UnitError:
+        raise UnitError(
+            f"{text!r} is neither a number of rounds nor a size; write '30 rounds' or '20 GB'"
+        ) from None
+
+
+KEPT = Kind(noun="a number of rounds or a size", example="30 rounds", parse=parse_kept, least=1, most=LARGEST)
+
+
+def parse_mail_address(text: str) -> str:
+    if not _MAIL_ADDRESS.fullmatch(text):
+        raise UnitError(f"{text!r} is not an e-mail address such as 'you@example.org'")
+    return text
+
+
+_MAIL_ADDRESS = re.compile(
+    r"[^\s@,;<>-][^\s@,;<>]{0,62}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[A-Za-z_][A-Za-z0-9_-]{0,31}"
+)
+MAIL = Kind(
+    noun="an e-mail address",
+    plural="e-mail addresses",
+    example="you@example.org",
+    parse=parse_mail_address,
+)
+
+
+def parse_webhook(text: str) -> str:
+    if page_of(text) is None:
+        raise UnitError(f"{_shown(text)} is not an http or https URL such as 'https://example.org/hook'")
+    return text
+
+
+WEBHOOK = Kind(noun="a URL", example="https://example.org/hook", parse=parse_webhook)
+
+
 def clock_minute(text: str) -> int:
     """The minute of the day of a time such as "22:00"; "24:00" is the end of the day."""
     match = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", text)

@@ -172,6 +172,10 @@ class RunDatabase:
                 " from a backup, or crawl into a new one"
             ) from None
 
+    def ask(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """A query in the dialect of SQLite."""
+        return self._all(query, values)
+
     def samples(self, after: int = 0) -> Iterator[Sample]:
         """Samples with a `number` higher than `after`, in the order of time."""
         while found := self._all(_SAMPLES, (after, _SLICE_ROWS)):

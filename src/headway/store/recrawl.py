@@ -101,6 +101,8 @@ _ROUND = (
     # Bytes and times are those of the round; pages count with their present state until it changes.
     """UPDATE site SET started_at = NULL, ended_at = NULL, wire_bytes = 0, content_bytes = 0
        WHERE free_at NOT NULL""",
+    # What failed before is asked for again, and counts if it fails again.
+    "DELETE FROM outcome WHERE state IN ('failed', 'waiting')",
     # The next process that ranks the waiting pages finds an unknown order, and ranks them again.
     "UPDATE crawl SET waiting_order = ''",
 )
@@ -140,11 +142,13 @@ def histories(
     return iter(connection.execute(_HISTORIES_OF, (msgspec.json.encode(sites).decode(),)))
 
 
-def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(0.0)) -> int | None:
+def begin_round(
+    run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(0.0), *, cuts: bool = False
+) -> int | None:
     """Queue every page of a finished crawl again, if its copy is old enough; returns how many.
 
     Deadlines are computed from now. If pages of an earlier round still wait, nothing happens and None is
-    returned.
+    returned; with `cuts` they wait in the new round.
     """
     path = database_of(run_folder)
     schema.open_for_reading(path).close()  # raises an error before anything is created
@@ -153,18 +157,20 @@ def begin_round(run_folder: Path, now: Instant, older_than_s: Seconds = Seconds(
         connection = schema.open_for_writing(path)
         try:
             with clear_errors(path):
-                return _begin_round(connection, now, older_than_s)
+                return _begin_round(connection, now, older_than_s, cuts=cuts)
         finally:
             schema.close_for_good(connection)
     finally:
         os.close(lock)
 
 
-def _begin_round(connection: sqlite3.Connection, now: Instant, older_than_s: Seconds) -> int | None:
+def _begin_round(
+    connection: sqlite3.Connection, now: Instant, older_than_s: Seconds, *, cuts: bool
+) -> int | None:
     run = connection.execute
     (left,) = run("SELECT count(*) FROM waiting WHERE attempt >= 0").fetchone()
     (due,) = run("SELECT count(*) FROM waiting WHERE attempt < 0 AND retry_at IS NULL").fetchone()
-    if left or due:
+    if (left or due) and not cuts:
         return None
     run("BEGIN IMMEDIATE")
     try:

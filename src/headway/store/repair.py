@@ -78,7 +78,8 @@ _QUEUE = """
     INSERT INTO waiting (site_id, place, key, path, depth, attempt, rank)
     VALUES (?, ?, ?, ?, ?, 0, ?)"""
 PAGE_LINES = """
-    SELECT page.id, site.site, path, status, content_type, page.content_bytes, depth, digest, fetched_at,
+    SELECT page.id, site.site, path, status, content_type,
+           CASE WHEN status = 304 THEN 0 ELSE page.content_bytes END, depth, digest, fetched_at,
            duration_s, file.name, warc_offset
     FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
     WHERE state = 'done' AND kind <> ? ORDER BY page.id"""

@@ -138,13 +138,14 @@ CAPTURES = """
 # touches few pages of the file even with millions of URLs. `page` only grows, in the order of
 # settling; a page that is fetched again later gets one more row.
 
-VERSION = 4
+VERSION = 5
 ADDED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
     3: {"page": {"timing": "BLOB"}},
     4: {
         "site": {"forecast_at": "REAL", "deadline_chance": "REAL"},
         "sample": {"forecast_from_at": "REAL", "forecast_at": "REAL", "forecast_to_at": "REAL"},
     },
+    5: {"round": {"ended_at": "REAL", "result": "TEXT"}},
 }
 """By version, table and column: what was added since the version before. A crawl upgrades its folder when
 it is continued; for readers of an older folder the columns are NULL."""
@@ -264,8 +265,15 @@ CREATE TABLE page (
 );
 -- What a visit has for the next one: `history` has the last visits, as policy.freshness packs them.
 CREATE TABLE sighting (page_id INTEGER PRIMARY KEY, etag TEXT, last_modified TEXT, history BLOB);
--- Times at which all pages were queued once more.
-CREATE TABLE round (number INTEGER PRIMARY KEY, started_at REAL NOT NULL, pages INTEGER NOT NULL);
+-- Times at which all pages were queued once more. Number 0 is the first round, noted when it has ended.
+-- `result` is a `rounds.RoundResult` as JSON.
+CREATE TABLE round (
+    number INTEGER PRIMARY KEY,
+    started_at REAL NOT NULL,
+    pages INTEGER NOT NULL,
+    ended_at REAL,
+    result TEXT
+);
 -- The first capture of each content, by the first 63 bits of a hash of its digest.
 CREATE TABLE content (fingerprint INTEGER PRIMARY KEY, page_id INTEGER NOT NULL);
 CREATE TABLE outcome (

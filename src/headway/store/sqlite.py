@@ -229,7 +229,8 @@ class SqliteStore:
     def has_rounds(self) -> bool:
         """Whether all pages have been queued more than once."""
         with self._mutex, clear_errors(self.path):
-            return self._connection.execute("SELECT 1 FROM round LIMIT 1").fetchone() is not None
+            row = self._connection.execute("SELECT 1 FROM round WHERE number > 0 LIMIT 1").fetchone()
+            return row is not None
 
     def histories(self, sites: Sequence[Site] | None = None) -> list[tuple[Site, bytes]]:
         """How every page of these sites, or of all, was found that may be visited again: the visits since the

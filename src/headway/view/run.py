@@ -421,6 +421,8 @@ class RunMonitor:
 
     def _read(self, now: float) -> RunView:
         for sample in self.reader.samples(self._last.number if self._last is not None else 0):
+            if sample.at < self.started_at:
+                continue  # of an earlier round
             self._last = sample
             if (second := self.meter.add(sample)) is not None:
                 self._seconds.append(second)

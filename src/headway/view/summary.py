@@ -20,6 +20,20 @@ from headway.policy.scope import SITE_LIMIT
 from headway.policy.yielding import LinkEstimate
 from headway.store.postgres.connection import Address, is_address
 from headway.store.reader import RunReader, open_reader
+from headway.store.rounds import (
+    CHANGED,
+    FAILED,
+    GONE,
+    NEW,
+    UNCHANGED,
+    Round,
+    RoundResult,
+    SiteOutcome,
+    changes_in,
+    end_round,
+    period_of,
+    rounds_of,
+)
 from headway.store.run_folder import read_link
 from headway.units import Instant
 from headway.view.link import LinkSharing
@@ -208,6 +222,10 @@ class Summary(msgspec.Struct, frozen=True):
     """What the link carries, if the bound is a part of it."""
     sharing: LinkSharing | None = None
     """How a crawl with `background` shared the link with its other users."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds of the run, the current one last; without their sites."""
+    timezone: str | None = None
+    """Of the job; None: that of the machine."""
 
     @property
     def bound_changed(self) -> bool:
@@ -249,6 +267,8 @@ def summarise(folder: Path | str, *, compares_pages: bool = True) -> Summary:
         view = monitor.view()
     with open_reader(folder) as reader:
         problem = _first_problem(reader) if not view.done else None
+        rounds = tuple(map(_without_sites, rounds_of(reader)))
+        timezone = reader.job.get("crawl", {}).get("timezone")
         seen = noticed(reader) if compares_pages else Noticed()
     link = view.link
     return Summary(
@@ -301,7 +321,67 @@ def summarise(folder: Path | str, *, compares_pages: bool = True) -> Summary:
         forecast_to_s=_since(view.started_at, view.forecast_at) if view.is_live else None,
         link_estimate=None if is_address(str(folder)) else read_link(Path(folder)).estimate,
         sharing=view.link.sharing,
+        rounds=rounds,
+        timezone=timezone,
     )
+
+
+def rounds_in(run: Path | str) -> list[Round]:
+    """The rounds of a run, with what the current one has found so far."""
+    with open_reader(run) as reader:
+        return rounds_of(reader)
+
+
+def round_result(
+    run: Path | str, summary: Summary, exit_code: int, *, is_complete: bool = True
+) -> RoundResult:
+    """What the current round has found."""
+    with open_reader(run) as reader:
+        rounds = rounds_of(reader)
+        counts = changes_in(reader, period_of(rounds, len(rounds)))
+    began = summary.started_at
+    return RoundResult(
+        done=summary.done,
+        failed=summary.failed,
+        wire_bytes=summary.wire_bytes,
+        met=summary.deadlines.met,
+        missed=summary.missed,
+        exit_code=exit_code,
+        new=counts[NEW],
+        changed=counts[CHANGED],
+        unchanged=counts[UNCHANGED],
+        gone=counts[GONE],
+        failed_visits=counts[FAILED],
+        is_complete=is_complete,
+        sites=tuple(
+            SiteOutcome(
+                site.site,
+                site.verdict,
+                None if site.deadline_s is None else began + site.deadline_s,
+                None if site.finished_s is None else began + site.finished_s,
+                site.done,
+                site.failed,
+                site.wire_bytes,
+                site.problem,
+            )
+            for site in summary.sites[:_MOST_SITES_OF_ROUND]
+        ),
+    )
+
+
+_MOST_SITES_OF_ROUND = 1000
+
+
+def finish_round(run: Path | str, summary: Summary, exit_code: int, *, is_complete: bool = True) -> None:
+    """Note that the current round has ended, and with what."""
+    result = round_result(run, summary, exit_code, is_complete=is_complete)
+    end_round(run, Instant(summary.started_at + summary.seconds), result)
+
+
+def _without_sites(each: Round) -> Round:
+    if each.result is None:
+        return each
+    return msgspec.structs.replace(each, result=msgspec.structs.replace(each.result, sites=()))
 
 
 def _since(started_at: float, at: float | None) -> float | None:

@@ -72,6 +72,8 @@ _ROUND = (
     # Bytes and times are those of the round; pages count with their present state until it changes.
     """UPDATE site SET started_at = NULL, ended_at = NULL, wire_bytes = 0, content_bytes = 0
        WHERE free_at IS NOT NULL""",
+    # What failed before is asked for again, and counts if it fails again.
+    "DELETE FROM outcome WHERE state IN ('failed', 'waiting')",
     # The next process that ranks the waiting pages finds an unknown order, and ranks them again.
     "UPDATE crawl SET waiting_order = '', ended_at = NULL",
 )
@@ -98,18 +100,18 @@ def histories(
 
 
 def begin_round_on_server(
-    connection: psycopg.Connection[tuple[Any, ...]], now: Instant, older_than_s: Seconds = Seconds(0.0)
+    connection: psycopg.Connection[tuple[Any, ...]],
+    now: Instant,
+    older_than_s: Seconds = Seconds(0.0),
+    *,
+    cuts: bool = False,
 ) -> int | None:
-    """Queue every page of a finished crawl again, if its copy is old enough; returns how many.
-
-    Deadlines are computed from now. If pages of an earlier round still wait, nothing happens and None is
-    returned.
-    """
+    """`store.recrawl.begin_round` for a crawl on a server."""
     run = connection.execute
     with connection.transaction():
         run("SELECT FROM crawl FOR UPDATE")
         left = run("SELECT FROM waiting WHERE attempt >= 0 OR retry_at IS NULL LIMIT 1").fetchone()
-        if left is not None:
+        if left is not None and not cuts:
             return None
         run(_CHOOSE, (Kind.LIMIT.value, AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s))
         row = run("SELECT count(*) FROM chosen").fetchone()
@@ -120,7 +122,7 @@ def begin_round_on_server(
                 run(statement.encode())
             run("UPDATE waiting SET retry_at = NULL WHERE attempt < 0 AND retry_at <= %s", (now,))
             run("UPDATE crawl SET started_at = %s", (now,))
-            run("INSERT INTO round SELECT 1 + count(*), %s, %s FROM round", (now, count))
+            run("INSERT INTO round SELECT 1 + coalesce(max(number), 0), %s, %s FROM round", (now, count))
     return count
 
 

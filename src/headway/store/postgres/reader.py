@@ -175,10 +175,6 @@ class PostgresReader(RunReader):
     def close(self) -> None:
         self._server.close()
 
-    def ask(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """A query in the dialect of SQLite."""
-        return self._all(query, values)
-
     def _all(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self.address.clear_errors():
             found = self._server.execute(_translated(query).encode(), values).fetchall()

@@ -268,7 +268,10 @@ class PostgresStore:
     @property
     def has_rounds(self) -> bool:
         """Whether all pages have been queued more than once."""
-        return self.asked(lambda run: run.execute("SELECT FROM round LIMIT 1").fetchone()) is not None
+        return (
+            self.asked(lambda run: run.execute("SELECT FROM round WHERE number > 0 LIMIT 1").fetchone())
+            is not None
+        )
 
     def payload_digest_of(self, digest: str) -> str | None:
         """The digest of the archived payload of this content, compressed as the server sent it."""
