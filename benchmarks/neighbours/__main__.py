@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--calm", type=float, default=20.0)
     parser.add_argument("--log", action="store_true", help="print what the crawler decided")
     parser.add_argument("--option", action="append", default=[], help="a line of the job file's [crawl]")
+    parser.add_argument("--processes", type=int, default=1, help="of headway")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
     if (reason := why_not()) is not None:
@@ -104,6 +105,7 @@ def main() -> int:
                 calls=options.calls,
                 bound_bytes_per_s=None if options.bound is None else options.bound * 125_000,
                 options=tuple(options.option),
+                processes=options.processes,
             )
             stolen = Stolen()
             felt = msgspec.convert(

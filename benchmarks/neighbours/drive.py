@@ -45,6 +45,7 @@ class Scene(msgspec.Struct, frozen=True):
     bound_bytes_per_s: float | None = None
     """None: the link's rate."""
     options: tuple[str, ...] = ()
+    processes: int = 1
 
     @property
     def seconds(self) -> float:
@@ -152,6 +153,8 @@ def command_of(scene: Scene, urls: list[str], folder: Path) -> list[str] | None:
     bound = f"{8 * (scene.bound_bytes_per_s or link):.0f} bit/s"
     headway = [sys.executable, "-m", "headway", "crawl", "--interval", "0s", "--allow-private", "-q"]
     headway += ["-o", str(folder / "run")]
+    if scene.processes > 1:
+        headway += ["--processes", str(scene.processes)]
     job = folder / "job.toml"
     # The pages are alike and without end, and any crawler may go on as long as it likes.
     tail = '\ntraps = false\nmirrors = "ignore"\nnear_duplicates = false\n'

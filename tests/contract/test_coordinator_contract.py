@@ -15,6 +15,7 @@ from headway.cluster.rpc import Offer, connect
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite
 from headway.model.page import AGAIN, Capture, Kind, Outcome, Page, Sighting
 from headway.planning.allocator import Allocator
+from headway.policy.link_group import LinkUse
 from headway.policy.revisit import add_visit
 from headway.policy.timetable import Timetable
 from headway.runtime.driver import WallClock
@@ -391,3 +392,16 @@ async def test_every_collector_learns_how_many_work_on_the_crawl(arena):
     assert (await first.beat(Report())).collectors == (await second.beat(Report())).collectors == 2
     await second.leave()
     assert (await first.beat(Report())).collectors == 1
+
+
+async def test_members_behind_one_link_know_what_the_others_do_there(arena):
+    first, second = await arena.member(), await arena.member()
+    await first.join()
+    await second.join()
+    use = LinkUse(12.0, 500.0, 400.0, 200.0, 150.0, None, False)
+    assert (await first.beat(Report(link_use=use))).link_uses == ()
+    other = LinkUse(13.0, 500.0, 410.0, 200.0, 190.0, 0.004, True)
+    assert (await second.beat(Report(link_use=other))).link_uses == (use,)
+    assert (await first.beat(Report(link_use=use))).link_uses == (other,)
+    await second.leave()
+    assert (await first.beat(Report(link_use=use))).link_uses == ()

@@ -13,11 +13,13 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from headway.policy.yielding import PACKET_BYTES, QueueDelay, Yield
+from headway.policy.link_group import GroupYield, LinkUse
+from headway.policy.yielding import PACKET_BYTES, QueueDelay
 from headway.units import BytesPerSecond, Instant, Seconds
 
 STEP_S = 0.002
 CONTROL_S = 0.05
+TOLD_EVERY = 5
 FIRST_WINDOW = 10 * PACKET_BYTES
 
 
@@ -106,7 +108,10 @@ class Scene:
     connections: int = 12
     segments: int = 5
     crawls_from_s: float = 0.0
-    is_noted: bool = False
+    joins_s: tuple[float, ...] = (0.0,)
+    """When each process of the crawl begins."""
+    idle_s: tuple[float, float] = (0.0, 0.0)
+    """From and until when the last process has nothing to fetch."""
 
 
 class Outcome:
@@ -117,13 +122,66 @@ class Outcome:
         self.crawler: list[tuple[float, float]] = []
         self.rates: list[tuple[float, float]] = []
         self.waits: list[tuple[float, float]] = []
+        self.by_process: list[list[tuple[float, float]]] = []
 
     def page_quantile(self, quantile: float, begins_s: float = 0.0, ends_s: float = math.inf) -> float:
         times = sorted(lasted for at, lasted in self.pages if begins_s <= at < ends_s)
         return times[min(len(times) - 1, int(quantile * len(times)))]
 
+    def rate_of(self, process: int, begins_s: float, ends_s: float) -> float:
+        got = self.by_process[process]
+        return sum(size for at, size in got if begins_s <= at < ends_s) / (ends_s - begins_s)
+
     def crawl_rate(self, begins_s: float, ends_s: float) -> float:
         return sum(size for at, size in self.crawler if begins_s <= at < ends_s) / (ends_s - begins_s)
+
+
+class Process:
+    """One process of the crawl: its connections, what is on its way to it, and its controller."""
+
+    def __init__(self, number: int, bound_bytes_per_s: float, scene: Scene, seed: int) -> None:
+        self.number = number
+        self.begins_s = max(scene.crawls_from_s, scene.joins_s[number])
+        self._idle_s = scene.idle_s if number == len(scene.joins_s) - 1 else (0.0, 0.0)
+        self._scene = scene
+        self._connections = max(1, scene.connections // len(scene.joins_s))
+        self._most_on_way = self._connections * scene.segments * PACKET_BYTES
+        self.group = GroupYield(BytesPerSecond(bound_bytes_per_s))
+        self._delay = QueueDelay()
+        self.others: list[LinkUse] = []
+        self.on_way = 0.0
+        self.has_lost = False
+        self._coming: deque[tuple[float, float]] = deque()
+        self._arrivals: deque[tuple[float, float]] = deque()
+
+    def sends(self, now: float) -> list[tuple[object, float]]:
+        if now < self.begins_s:
+            return []
+        if not self._idle_s[0] <= now < self._idle_s[1]:
+            granted = min(self.group.pace_bytes_per_s * STEP_S, max(0.0, self._most_on_way - self.on_way))
+            self.on_way += granted
+            self._coming.append((now + self._scene.base_s, granted))
+        sent: list[tuple[object, float]] = []
+        while self._coming and self._coming[0][0] <= now:
+            sent.append((self, self._coming.popleft()[1]))
+        return sent
+
+    def arrived(self, now: float, size: float) -> None:
+        self.on_way -= size
+        self._arrivals.append((now, size))
+
+    def steps(self, now: float, felt_s: float, chance: random.Random) -> None:
+        scene, arrivals = self._scene, self._arrivals
+        while arrivals and arrivals[0][0] < now - 0.4:
+            arrivals.popleft()
+        delivered = sum(size for _, size in arrivals) / 0.4
+        segments = sum(size for at, size in arrivals if at > now - CONTROL_S) / PACKET_BYTES
+        for path in range(min(self._connections, int(segments))):
+            noise_s = chance.expovariate(1 / scene.jitter_s) if scene.jitter_s else 0.0
+            measured_s = math.floor(1000 * (scene.base_s + 0.002 * path + felt_s + noise_s)) / 1000
+            self._delay.add(Instant(now), path, Seconds(measured_s))
+        self.group.step(Instant(now), self._delay, delivered, has_lost=self.has_lost)
+        self.has_lost = False
 
 
 def run(scene: Scene, *, crawls: bool = True, seed: int = 1) -> Outcome:
@@ -131,16 +189,14 @@ def run(scene: Scene, *, crawls: bool = True, seed: int = 1) -> Outcome:
     chance = random.Random(seed)
     outcome = Outcome()
     bound = scene.bound_bytes_per_s or 2 * scene.link_bytes_per_s
-    control, delay = Yield(BytesPerSecond(bound)), QueueDelay()
+    processes = [
+        Process(number, bound / len(scene.joins_s), scene, seed) for number in range(len(scene.joins_s))
+    ]
+    outcome.by_process = [[] for _ in processes]
     queue: deque[tuple[object, float]] = deque()
     queued = 0.0
-    coming: deque[tuple[float, float]] = deque()
-    on_way = 0.0
-    arrivals: deque[tuple[float, float]] = deque()
-    most_on_way = scene.connections * scene.segments * PACKET_BYTES
     pages: list[Page] = []
     next_page_at, next_control_at = 0.1, scene.crawls_from_s
-    lost_ours = False
     wait_then: deque[float] = deque([0.0] * max(1, int(scene.base_s / 2 / STEP_S)))
     for number in range(int(scene.seconds / STEP_S)):
         now = number * STEP_S
@@ -165,12 +221,8 @@ def run(scene: Scene, *, crawls: bool = True, seed: int = 1) -> Outcome:
             for each in scene.downloads
             if (sent := each.sends(now, round_trip_s, scene.base_s)) > 0
         ]
-        if crawls and now >= scene.crawls_from_s:
-            granted = min(control.rate_bytes_per_s * STEP_S, max(0.0, most_on_way - on_way))
-            on_way += granted
-            coming.append((now + scene.base_s, granted))
-            while coming and coming[0][0] <= now:
-                sends.append((None, coming.popleft()[1]))
+        for process in processes if crawls else ():
+            sends += process.sends(now)
         chance.shuffle(sends)
         for flow, size in sends:
             fits = min(size, max(0.0, scene.buffer_s * scene.link_bytes_per_s - queued))
@@ -184,9 +236,9 @@ def run(scene: Scene, *, crawls: bool = True, seed: int = 1) -> Outcome:
                     flow.left += gone
                     flow.on_way -= gone
                     flow.sends_at = now + round_trip_s + 0.2
-                else:
-                    on_way -= gone
-                    lost_ours = True
+                elif isinstance(flow, Process):
+                    flow.on_way -= gone
+                    flow.has_lost = True
         room = scene.link_bytes_per_s * STEP_S
         while queue and room > 0:
             flow, size = queue[0]
@@ -207,22 +259,21 @@ def run(scene: Scene, *, crawls: bool = True, seed: int = 1) -> Outcome:
                 elif flow.on_way <= 1e-6:
                     outcome.pages.append((now, now - flow.began_at))
                     pages.remove(flow)
-            else:
-                on_way -= served
+            elif isinstance(flow, Process):
+                flow.arrived(now, served)
                 outcome.crawler.append((now, served))
-                arrivals.append((now, served))
+                outcome.by_process[flow.number].append((now, served))
         if crawls and now >= next_control_at:
             next_control_at += CONTROL_S
-            while arrivals and arrivals[0][0] < now - 0.4:
-                arrivals.popleft()
-            delivered = sum(size for _, size in arrivals) / 0.4
-            segments = sum(size for at, size in arrivals if at > now - CONTROL_S) / PACKET_BYTES
-            for path in range(min(scene.connections, int(segments))):
-                noise_s = chance.expovariate(1 / scene.jitter_s) if scene.jitter_s else 0.0
-                measured_s = math.floor(1000 * (scene.base_s + 0.002 * path + felt_s + noise_s)) / 1000
-                delay.add(Instant(now), path, Seconds(measured_s))
-            control.step(Instant(now), delay, delivered, has_lost=lost_ours)
-            lost_ours = False
-            outcome.rates.append((now, control.rate_bytes_per_s))
+            at_work = [process for process in processes if process.begins_s <= now]
+            for process in at_work:
+                process.steps(now, felt_s, chance)
+                if round(now / CONTROL_S) % TOLD_EVERY == 0:
+                    # What is said comes a moment later.
+                    process.group.hear(Instant(now), Instant(now), process.others)
+                    process.others = [
+                        other.group.use(Instant(now)) for other in at_work if other is not process
+                    ]
+            outcome.rates.append((now, sum(process.group.pace_bytes_per_s for process in at_work)))
             outcome.waits.append((now, wait_s))
     return outcome

@@ -39,3 +39,14 @@ def test_the_log_is_read_as_it_grows_and_other_lines_are_skipped(tmp_path: Path)
     assert (second.seconds, second.measured, second.gave_way_s) == (101, 100, 1)
     assert second.now() == "yielding: queue not measured, at most 500 KB/s"
     assert "gave way to others in 1 of 101 seconds" in second.so_far()
+
+
+def test_the_lines_of_several_processes_are_one_second_each(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    first = [line(number + 0.1, 0.002) for number in range(20)]
+    second = [line(number + 0.6, 0.002) for number in range(20)]
+    # Each process commits a few seconds at once.
+    path.write_bytes(b"".join([*first[:9], *second[:12], *first[9:], *second[12:]]))
+    read = SharingLog(path).read()
+    assert read is not None
+    assert read.seconds == 20

@@ -11,6 +11,7 @@ from tests.support.shared_link import Download, Scene, run
 
 from headway.pacing.background import PathReader
 from headway.pacing.wire import Arrivals
+from headway.policy.link_group import Companions, LinkUse
 from headway.policy.yielding import QueueDelay, Yield
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -133,3 +134,57 @@ def test_the_kernels_average_is_undone() -> None:
     assert not is_missing
     assert reader.read(Arrivals(stream + 1448, 0.041, 1)) == (1448, 0.041, True), "a fall is taken at once"
     assert reader.read(Arrivals(stream + 1500, 0.041, 1))[1] is None, "less than a segment is no measurement"
+
+
+@pytest.mark.parametrize("joins_s", [(0.0, 0.0), (0.0, 0.0, 0.0, 8.0)], ids=["two", "one of four late"])
+def test_processes_behind_one_link_yield_as_one(joins_s: tuple[float, ...]) -> None:
+    def scene() -> Scene:
+        return Scene(10 * MBIT, seconds=48, downloads=[Download(20, 33)], connections=12, joins_s=joins_s)
+
+    alone, beside = scene(), scene()
+    undisturbed = run(alone, crawls=False)
+    outcome = run(beside)
+    assert outcome.page_quantile(0.95, 10, 20) < 1.5 * undisturbed.page_quantile(0.95, 10, 20)
+    assert beside.downloads[0].rate(23, 33) > 0.9 * alone.downloads[0].rate(23, 33)
+    assert outcome.crawl_rate(10, 20) > 0.75 * free(beside)
+    assert outcome.crawl_rate(41, 48) > 0.65 * free(beside)
+    for begins_s, ends_s in ((12.0, 20.0), (41.0, 48.0)):
+        rates = [outcome.rate_of(number, begins_s, ends_s) for number in range(len(joins_s))]
+        assert min(rates) > 0.8 * max(rates)
+
+
+def test_a_process_with_nothing_to_fetch_leaves_its_part_to_the_others() -> None:
+    scene = Scene(10 * MBIT, seconds=24, joins_s=(0.0, 0.0), idle_s=(6.0, 18.0))
+    outcome = run(scene)
+    assert outcome.rate_of(0, 10, 18) > 0.7 * free(scene)
+    assert outcome.rate_of(1, 10, 18) < 0.05 * free(scene)
+    assert max(wait for at, wait in outcome.waits if at > 18) < 0.15, "its return does not fill the buffer"
+    assert outcome.rate_of(1, 20, 24) > 0.6 * outcome.rate_of(0, 20, 24)
+
+
+def use_of(at: float, rate: float, delivered: float, *, is_starting: bool = False) -> LinkUse:
+    return LinkUse(at, 1e6, rate, rate / 2, delivered, None, is_starting)
+
+
+def test_what_others_said_before_our_own_cut_does_not_undo_it() -> None:
+    others = Companions()
+    others.hear([use_of(10.0, 8e5, 4e5)])
+    own = use_of(10.2, 4e5, 4e5)
+    assert others.agreed(Instant(10.2), own, since_cut_s=0.1) is None
+    assert others.agreed(Instant(10.2), own, since_cut_s=5.0) == pytest.approx(6e5)
+
+
+def test_the_rate_agreed_on_is_that_of_those_who_use_it() -> None:
+    others = Companions()
+    others.hear([use_of(10.0, 8e5, 4e5)])
+    newcomer = use_of(10.1, 5e4, 0.0, is_starting=True)
+    assert others.agreed(Instant(10.1), newcomer, since_cut_s=math.inf) == pytest.approx(8e5)
+    assert others.have_started(Instant(10.1))
+
+
+def test_a_process_that_is_silent_is_not_counted() -> None:
+    others = Companions()
+    others.hear([use_of(10.0, 8e5, 4e5)])
+    own = use_of(20.0, 4e5, 2e5)
+    assert others.part(Instant(20.0), own) == 1.0
+    assert others.bound_bytes_per_s(Instant(20.0)) == 0.0

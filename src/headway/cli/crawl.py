@@ -30,7 +30,6 @@ from headway.cli.options import job_options, learning_options, learnt_by, set_op
 from headway.cli.running import Progress, RunType, allow_many_files, drain_on_signals, print_summary, tell
 from headway.cli.serve import beside, serve_options
 from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
-from headway.cluster.postgres import LEASE_S
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.engine.start_pages import LEADS_OUT
@@ -53,7 +52,7 @@ from headway.store.postgres.connection import Address
 from headway.store.reader import open_reader
 from headway.store.rounds import NextRound, next_round
 from headway.store.run_folder import write_index
-from headway.units import Instant, Seconds, format_duration, format_rate, parse_duration
+from headway.units import Instant, format_duration, format_rate, parse_duration
 from headway.view.summary import Summary, begun_at, finish_round, rounds_in, site_lines, summarise
 
 if TYPE_CHECKING:
@@ -451,6 +450,13 @@ async def _run(run: CrawlRun | ProcessRun, progress: Progress, log: Log) -> None
     help="Its place, such as eu-west: each site goes to the nearest place by measured round trips.",
 )
 @click.option(
+    "--link",
+    default="",
+    metavar="NAME",
+    help="Its link to the sites: collectors behind the same link yield to its other users together.  "
+    "[default: that of the machine]",
+)
+@click.option(
     "--archive",
     metavar="URL",
     help="Upload finished WARC files to this URL: s3://bucket/prefix, or another storage that fsspec knows.  "
@@ -465,7 +471,15 @@ async def _run(run: CrawlRun | ProcessRun, progress: Progress, log: Log) -> None
 )
 @log_options
 def collect_command(
-    store: str, out: Path, *, name: str | None, label: str, archive: str | None, lease: str, log: Log
+    store: str,
+    out: Path,
+    *,
+    name: str | None,
+    label: str,
+    link: str,
+    archive: str | None,
+    lease: str,
+    log: Log,
 ) -> int:
     """Work on a crawl together with other collectors, until it is finished.
 
@@ -480,8 +494,8 @@ def collect_command(
     lease_s = read_option("--lease", parse_duration, lease)
     if lease_s < _SHORTEST_LEASE_S:
         raise click.UsageError(f"a lease of {lease} is too short; give 2 s or more")
-    host = name or socket.gethostname()
-    return run_collector(address, out, log, name=host, label=label, lease_s=lease_s, archive=archive)
+    options = CollectorOptions(name or socket.gethostname(), label, lease_s, link, archive)
+    return run_collector(address, out, log, options)
 
 
 def crawl_on_server(
@@ -495,29 +509,20 @@ def crawl_on_server(
             " collectors, or in a storage, which has rules of its own for old files"
         )
     begin(job, address, WallClock().now())
-    name = socket.gethostname()
-    is_interrupted = run_collector(address, out, log, name=name, label="", archive=archive) == INTERRUPTED
+    options = CollectorOptions(socket.gethostname(), archive=archive)
+    is_interrupted = run_collector(address, out, log, options) == INTERRUPTED
     write_index(out, store=address.whole)
     return conclude_crawl(job, address.whole, out, log, as_json=as_json, interrupted=is_interrupted)
 
 
-def run_collector(
-    address: Address,
-    out: Path,
-    log: Log,
-    *,
-    name: str,
-    label: str,
-    lease_s: Seconds = LEASE_S,
-    archive: str | None = None,
-) -> int:
+def run_collector(address: Address, out: Path, log: Log, options: CollectorOptions) -> int:
     keep_freed_memory()
     allow_many_files()
     run = CollectRun(
         address,
         job_of(address),
         out,
-        options=CollectorOptions(name, label, lease_s, archive),
+        options=options,
         on_decision=None if log.is_quiet else partial(tell, log),
         on_news=partial(log.say, "fleet"),
     )

@@ -24,6 +24,8 @@ from headway.store.postgres.connection import is_passing
 from headway.units import BytesPerSecond, Instant
 
 BEAT_EVERY_S = 0.5
+LINK_BEAT_S = 0.25
+"""The pause for collectors that yield to the other users of their link."""
 QUICK_BEAT_S = 0.15
 """The pause while this collector has nothing to do, or another one waits for its sites."""
 _GROWTH = 1.2
@@ -46,7 +48,8 @@ Measure = Callable[[Site], Awaitable[float | None]]
 class Heartbeat:
     """When the next heartbeat is due, and how long the pages last if they settle at the recent rate."""
 
-    def __init__(self, quickest_s: float = QUICK_BEAT_S) -> None:
+    def __init__(self, quickest_s: float = QUICK_BEAT_S, every_s: float = BEAT_EVERY_S) -> None:
+        self._every_s = every_s
         self._quickest_s = self._quick_s = quickest_s
         self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS_KEPT)
         self._is_due = asyncio.Event()
@@ -85,7 +88,8 @@ class Heartbeat:
             return pause_s
         self._quick_s = self._quickest_s
         left_s = self.left_s(now, pages_left)
-        return BEAT_EVERY_S if left_s is None else min(BEAT_EVERY_S, max(QUICK_BEAT_S, left_s / _BEATS_LEFT))
+        most_s = self._every_s
+        return most_s if left_s is None else min(most_s, max(QUICK_BEAT_S, left_s / _BEATS_LEFT))
 
 
 class Allowance:

@@ -174,11 +174,23 @@ class CollectorOptions(msgspec.Struct, frozen=True):
     label: str = ""
     """The label of its place: sites go to the nearest place. Without one, round trips are not measured."""
     lease_s: Seconds = LEASE_S
+    link: str = ""
+    """The link to the sites; collectors behind the same one agree on how to yield to its other users. By
+    default that of the machine."""
     archive: str | None = None
     """Where finished WARC files are uploaded; without it they stay in the folder."""
 
 
 _USUAL = CollectorOptions()
+
+
+def link_of_machine() -> str:
+    """The same for all processes of a machine that have its network in common."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/net').stat().st_ino}"
+    except OSError:
+        return socket.gethostname()
 
 
 class CollectRun:
@@ -306,6 +318,7 @@ class CollectRun:
             name=folder.mark.name,
             label=self._options.label,
             place=folder.place,
+            link=self._options.link or link_of_machine(),
             lease_s=self._options.lease_s,
         )
         order = waiting_order(self._job)

@@ -17,6 +17,7 @@ from headway.model.command import Copy, Order, SaveSettled, Saving, Snapshot, Wa
 from headway.model.page import Page, PageKey, Site
 from headway.planning.allocator import Allocation, SiteDemand
 from headway.planning.estimate import Remaining, forecast_range
+from headway.policy.link_group import LinkUse
 from headway.ports import Notes, Original, PackedLinks
 from headway.store import rows
 from headway.store.rows import SiteSample
@@ -134,6 +135,8 @@ class Report(msgspec.Struct, frozen=True):
     """The newest share that it applies."""
     left_s: float | None = None
     """How long its known pages last at the present speed. None: unknown."""
+    link_use: LinkUse | None = None
+    """What it does on its link, if it yields to other users."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -199,6 +202,8 @@ class News(msgspec.Struct, frozen=True):
     """Sites of other collectors whose round trip from this place is not known."""
     collectors: int = 1
     """The number of collectors, this one included."""
+    link_uses: tuple[LinkUse, ...] = ()
+    """What the other collectors behind the same link do."""
 
 
 class Coordinator(Protocol):

@@ -168,6 +168,12 @@ class LocalCoordinator:
             is_over=self.is_over,
             is_sent_away=self.is_closing,
             collectors=len(self._workers),
+            # The processes of one machine are behind one link.
+            link_uses=tuple(
+                other.report.link_use
+                for each, other in self._workers.items()
+                if each != number and other.report.link_use is not None
+            ),
         )
 
     def commit(self, number: int, batch_number: int, batch: CommitBatch) -> bool:

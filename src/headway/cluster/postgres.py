@@ -31,6 +31,7 @@ from headway.engine.site_queue import pages_held_each
 from headway.errors import StoreError
 from headway.model.command import Copy, WaitingRecord
 from headway.model.page import Page, PageKey, Site
+from headway.policy.link_group import LinkUse
 from headway.policy.timetable import Quota
 from headway.ports import Original, Part
 from headway.store import rows
@@ -52,7 +53,7 @@ OTHER_VERSIONS = f"""
     SELECT DISTINCT version FROM collector WHERE NOT is_gone AND until_at > {NOW} AND version <> %s"""  # noqa: S608
 RENEW = f"""
     UPDATE collector SET until_at = {NOW} + %s, taken_share = %s, report = %s, second = %s,
-        received_bytes = %s
+        received_bytes = %s, link = %s, link_use = %s
     WHERE id = %s AND NOT is_gone AND until_at > {NOW} RETURNING until_at - {NOW}"""  # noqa: S608
 # No other collector gets a site before its holder is marked as gone, however long ago the lease ended.
 FENCE = """
@@ -78,6 +79,9 @@ READ_MAIL = """
     FROM unnest(%s::bigint[], %s::bigint[]) AS mine (site_id, place)
     JOIN waiting ON waiting.site_id = mine.site_id AND waiting.place = mine.place
     JOIN site ON site.id = mine.site_id"""
+LINK_USES = f"""
+    SELECT link_use FROM collector
+    WHERE link = %s AND id <> %s AND %s AND link_use IS NOT NULL AND NOT is_gone AND until_at > {NOW}"""  # noqa: S608
 COUNT_COLLECTORS = f"SELECT count(*) FROM collector WHERE NOT is_gone AND until_at > {NOW}"  # noqa: S608
 IS_OVER = "SELECT ended_at IS NOT NULL FROM crawl"
 PUT_ROUND_TRIPS = """
@@ -158,11 +162,19 @@ class PostgresCoordinator:
     batch is written."""
 
     def __init__(
-        self, address: Address, *, name: str, label: str, place: str, lease_s: Seconds = LEASE_S
+        self,
+        address: Address,
+        *,
+        name: str,
+        label: str,
+        place: str,
+        link: str = "",
+        lease_s: Seconds = LEASE_S,
     ) -> None:
         self.address = address
         self._name = name
         self._label = label
+        self._link = link
         self._lease_s = lease_s
         self._collector = 0
         self._started_at = Instant(0.0)
@@ -222,6 +234,8 @@ class PostgresCoordinator:
                             packed,
                             report.second,
                             report.received_bytes,
+                            to_text(self._link),
+                            None if report.link_use is None else msgspec.msgpack.encode(report.link_use),
                             me,
                         ),
                     ),
@@ -231,6 +245,7 @@ class PostgresCoordinator:
                     connection.execute(FETCH_MAIL, (me,)),
                     connection.execute(IS_OVER),
                     connection.execute(COUNT_COLLECTORS),
+                    connection.execute(LINK_USES, (to_text(self._link), me, report.link_use is not None)),
                 ]
                 if self._label:
                     mine = to_text(self._label)
@@ -242,7 +257,9 @@ class PostgresCoordinator:
                     )
                 return [question.fetchall() for question in questions]
 
-        renewed, share, not_taken, asked_back, mail, is_over, count, *to_measure = self._beats.asked(ask)
+        renewed, share, not_taken, asked_back, mail, is_over, count, uses, *to_measure = self._beats.asked(
+            ask
+        )
         if not renewed:
             raise self._lease_over()
         return News(
@@ -254,6 +271,7 @@ class PostgresCoordinator:
             mail=self._read(mail),
             is_over=bool(is_over and is_over[0][0]),
             collectors=count[0][0],
+            link_uses=tuple(msgspec.msgpack.decode(use, type=LinkUse) for (use,) in uses),
         )
 
     def commit(self, number: int, batch: CommitBatch) -> bool:

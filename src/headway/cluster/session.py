@@ -15,6 +15,8 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from headway.cluster.calls import (
+    BEAT_EVERY_S,
+    LINK_BEAT_S,
     QUICK_BEAT_S,
     Allowance,
     CommitQueue,
@@ -121,7 +123,11 @@ class Session:
             commit_every_s=options.commit_every_s,
             load_later=queue.ask_for_more,
         )
-        self._heartbeat = Heartbeat(options.quickest_beat_s)
+        self._link = fetcher.background if options.is_background else None
+        # Collectors behind one link have to know soon what the others do.
+        self._heartbeat = Heartbeat(
+            options.quickest_beat_s, BEAT_EVERY_S if self._link is None else LINK_BEAT_S
+        )
         self._portion = Portion(crawl.frontier.most_held, options.learns_from_visits)
         self._learning: set[asyncio.Task[None]] = set()
         self._collectors = 1
@@ -305,11 +311,14 @@ class Session:
             *self._at_second,
             self._allowance.share_number,
             self._heartbeat.left_s(self._loop.time(), self._pages_left),
+            None if self._link is None else self._link.use(self._clock.now()),
         )
 
     def _hear(self, asked_at: float, news: News) -> None:
         if self._options.is_bounded:
             self._allowance.keep_to(asked_at, news.share)
+        if self._link is not None:
+            self._link.hear(self._clock.now(), news.link_uses)
         if news.taken is not None and self._end is None:
             now = self._clock.now()
             self._driver.tell(sites_taken(now, news.taken, self._options))

@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headway.pacing.wire import OVERHEAD_FACTOR, SEGMENT_PAYLOAD_BYTES, Arrivals
-from headway.policy.yielding import PACKET_BYTES, STEP_S, Doing, QueueDelay, Yield
+from headway.policy.link_group import GroupYield, LinkUse
+from headway.policy.yielding import PACKET_BYTES, STEP_S, Doing, QueueDelay
 from headway.units import BytesPerSecond, Instant, Seconds
 
 _DELIVERED_OVER_S = 0.4
@@ -72,7 +73,7 @@ class BackgroundPacing:
         self.is_on = True
         """Otherwise it only measures."""
         self._bound = math.inf
-        self._control: Yield | None = None
+        self._control: GroupYield | None = None
         self._delay = QueueDelay()
         self._transfers: set[Receiving] = set()
         self._arrived_bytes = 0.0
@@ -80,7 +81,7 @@ class BackgroundPacing:
         """When so many bytes had arrived in all."""
         self._lost: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.delivered_bytes_per_s = 0.0
+        self._delivered_bytes_per_s = 0.0
 
     @property
     def is_pacing(self) -> bool:
@@ -89,15 +90,22 @@ class BackgroundPacing:
 
     @property
     def rate_bytes_per_s(self) -> float:
-        return math.inf if self._control is None else self._control.rate_bytes_per_s
+        """For all processes behind the link."""
+        return math.inf if self._control is None else self._control.control.rate_bytes_per_s
+
+    @property
+    def delivered_bytes_per_s(self) -> float:
+        """What arrives for all processes behind the link."""
+        control = self._control
+        return self._delivered_bytes_per_s if control is None else control.delivered_bytes_per_s
 
     @property
     def queue_s(self) -> float | None:
-        return None if self._control is None else self._control.queue_s
+        return None if self._control is None else self._control.control.queue_s
 
     @property
     def doing(self) -> Doing:
-        return Doing.AT_BOUND if self._control is None else self._control.doing
+        return Doing.AT_BOUND if self._control is None else self._control.control.doing
 
     def set_bound(self, bound_bytes_per_s: float) -> None:
         """Without a bound, or with a bound of zero, nothing is paced."""
@@ -107,7 +115,7 @@ class BackgroundPacing:
             self._set_pace(math.inf)
             return
         if self._control is None:
-            self._control = Yield(BytesPerSecond(bound_bytes_per_s))
+            self._control = GroupYield(BytesPerSecond(bound_bytes_per_s))
         else:
             self._control.set_bound(BytesPerSecond(bound_bytes_per_s))
         self._apply()
@@ -115,7 +123,7 @@ class BackgroundPacing:
     def look(self, from_bytes_per_s: float, bound_bytes_per_s: float) -> None:
         """Look for what the link carries: start at a rate, and grow until packets wait at the bottleneck."""
         self.is_on = True
-        self._control = Yield(BytesPerSecond(bound_bytes_per_s), start_bytes_per_s=from_bytes_per_s)
+        self._control = GroupYield(BytesPerSecond(bound_bytes_per_s), from_bytes_per_s)
         self._apply()
 
     def hold(self) -> None:
@@ -123,14 +131,25 @@ class BackgroundPacing:
         self.is_on = False
         self._apply()
 
+    def use(self, now: Instant) -> LinkUse | None:
+        """What this process does, for the others behind the link; None without a bound. `now`: by the clock
+        that all of them follow."""
+        return None if self._control is None else self._control.use(now)
+
+    def hear(self, now: Instant, others: Sequence[LinkUse]) -> None:
+        """What the other processes do."""
+        if self._control is not None:
+            self._control.hear(Instant(asyncio.get_running_loop().time()), now, others)
+            self._apply()
+
     @property
     def cuts(self) -> int:
         """How often it has given way."""
-        return 0 if self._control is None else self._control.cuts
+        return 0 if self._control is None else self._control.control.cuts
 
     def _apply(self) -> None:
         if self._control is not None:
-            self._set_pace(self._control.rate_bytes_per_s if self.is_on else math.inf)
+            self._set_pace(self._control.pace_bytes_per_s if self.is_on else math.inf)
 
     def begin(self, transfer: Receiving) -> None:
         """A transfer starts."""
@@ -157,7 +176,7 @@ class BackgroundPacing:
         self._measure_delivered(now)
         if self._control is not None:
             self._control.step(
-                Instant(now), self._delay, self.delivered_bytes_per_s, has_lost=self._has_lost(now)
+                Instant(now), self._delay, self._delivered_bytes_per_s, has_lost=self._has_lost(now)
             )
             self._apply()
 
@@ -183,7 +202,7 @@ class BackgroundPacing:
             marks.popleft()
         # A late step covers more time: what arrived belongs to the time between two marks, not to the window.
         lasted_s = max(now - marks[0][0], over_s / 2)
-        self.delivered_bytes_per_s = (self._arrived_bytes - marks[0][1]) / lasted_s
+        self._delivered_bytes_per_s = (self._arrived_bytes - marks[0][1]) / lasted_s
 
     def _has_lost(self, now: float) -> bool:
         for path in [path for path, at in self._lost.items() if at < now - _LOSSES_WITHIN_S]:

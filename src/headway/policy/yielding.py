@@ -154,7 +154,7 @@ _STAY_FACTOR = 1.5
 _FAST_UNTIL, _STEADY_UNTIL = 0.7, 0.92
 _STEADY_PER_S = 0.15
 _CLEAR_BELOW, _BESIDE_OTHERS = 0.3, 0.35
-_USED_FROM, _USED_AT_START = 0.7, 0.3
+USED_FROM, _USED_AT_START = 0.7, 0.3
 _PEAK_OVER_S = 0.5
 _PEAK_BUCKET_S, _PEAK_BUCKETS = 60.0, 10
 _SLOW_LINK_BYTES_PER_S = 250_000.0
@@ -184,6 +184,8 @@ class Yield:
         self._clear_since = 0.0
         self.queue_s: float | None = None
         """The wait at the last step; None if it could not be measured."""
+        self.measured_s: float | None = None
+        """The same by our own transfers alone."""
         self.doing = Doing.STARTING
         self.cuts = 0
         self.set_bound(bound_bytes_per_s)
@@ -219,6 +221,22 @@ class Yield:
         self._floor = _FLOOR_SHARE * self._bound
         self._rate = max(self._floor, min(self._rate, self._bound))
 
+    def since_cut_s(self, now: Instant) -> float:
+        """The time since it last gave way."""
+        return now - self._cut_at
+
+    def follow(self, rate_bytes_per_s: float) -> None:
+        """Take over a rate that several controllers of one link have agreed on."""
+        self._rate = max(self._floor, min(rate_bytes_per_s, self._bound))
+
+    def end_start(self) -> None:
+        """Another controller of the link has found its rate."""
+        self._is_starting = False
+
+    @property
+    def is_starting(self) -> bool:
+        return self._is_starting
+
     def step(
         self,
         now: Instant,
@@ -226,16 +244,19 @@ class Yield:
         delivered_bytes_per_s: float,
         *,
         has_lost: bool = False,
+        elsewhere_s: float | None = None,
     ) -> BytesPerSecond:
         """The rate from now on. `delivered_bytes_per_s`: what arrived over about the last 0.4 s.
-        `has_lost`: packets of ours were lost."""
+        `has_lost`: packets of ours were lost. `elsewhere_s`: the wait as another process behind the link
+        measures it, for a process with too few transfers to measure it."""
         elapsed_s = STEP_S if self._stepped_at is None else now - self._stepped_at
         elapsed_s = min(max(0.0, elapsed_s), 4 * STEP_S)
         self._stepped_at = now
         self._steady += min(1.0, elapsed_s / _PEAK_OVER_S) * (delivered_bytes_per_s - self._steady)
         self._note_peak(now, self._steady)
         measured = delay.of(now, self.packet_s)
-        self.queue_s = None if measured is None else max(0.0, measured[0])
+        self.measured_s = None if measured is None else max(0.0, measured[0])
+        self.queue_s = elsewhere_s if measured is None else self.measured_s
         queue_s = self.queue_s or 0.0
         threshold_s = self.threshold_s
         if measured is not None and queue_s < threshold_s / 2:
@@ -293,7 +314,7 @@ class Yield:
         if self._rate >= self._bound:
             self.doing = Doing.AT_BOUND
             return
-        if delivered < (_USED_AT_START if self._is_starting else _USED_FROM) * self._rate:
+        if delivered < (_USED_AT_START if self._is_starting else USED_FROM) * self._rate:
             # What is not used must not grow: nobody knows whether the link has it.
             self._clear_since = max(self._clear_since, now - _CREEP_DOUBLES_S)
             return

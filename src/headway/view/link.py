@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -245,6 +246,8 @@ _LINE = re.compile(rb'[^\n]*"decision":"yield"[^\n]*\n')
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BIN_S = 0.0005
 _BINS = 4000
+_SECONDS_APART = 64
+"""Lines of several processes are in order only for each of them."""
 _GAVE_WAY = frozenset({"yielding", "waiting"})
 
 
@@ -290,10 +293,16 @@ class SharingMeter:
         self._bins = [0] * _BINS
         self._measured = self._seconds = self._gave_way = 0
         self._rates = 0.0
+        self._lately: deque[int] = deque(maxlen=_SECONDS_APART)
         self._last: Decision | None = None
 
     def add(self, decision: Decision) -> None:
-        self._last = decision
+        second = int(decision.at)
+        if second in self._lately:
+            return  # by another process: they agree on what they do, and each says it
+        self._lately.append(second)
+        if self._last is None or decision.at > self._last.at:
+            self._last = decision
         self._seconds += 1
         self._rates += decision.rate_bytes_per_s or 0.0
         self._gave_way += decision.reason in _GAVE_WAY

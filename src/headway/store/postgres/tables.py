@@ -214,7 +214,10 @@ CREATE TABLE collector (
     taken_share bigint NOT NULL DEFAULT 0,
     second bigint NOT NULL DEFAULT 0,
     received_bytes bigint NOT NULL DEFAULT 0,
-    report bytea NOT NULL DEFAULT ''
+    report bytea NOT NULL DEFAULT '',
+    -- The link behind which it is, and what it does there, if it yields to other users.
+    link text NOT NULL DEFAULT '',
+    link_use bytea
 ) WITH (fillfactor = 50);
 CREATE INDEX collector_here ON collector (id) WHERE NOT is_gone;
 -- What a collector may read until an instant. The newest that it has taken is the one that counts.
@@ -262,8 +265,11 @@ def translated(statements: str) -> str:
     return text
 
 
+_FLEET_TO: Mapping[int, str] = {
+    5: "; ALTER TABLE collector ADD COLUMN link text NOT NULL DEFAULT '', ADD COLUMN link_use bytea",
+}
 UPGRADES: Mapping[int, str] = {2: _TO_2} | {
-    version: translated(schema.upgrade_to(version)) for version in schema.ADDED
+    version: translated(schema.upgrade_to(version)) + _FLEET_TO.get(version, "") for version in schema.ADDED
 }
 """By the version that they lead to: the statements that upgrade from the version before."""
 
