@@ -141,6 +141,11 @@ class CrawlOptions(TypedDict, total=False):
     scorer: str | Callable[[QueuedPage], float] | None
     ranks_from: str | None
     interval: Duration
+    server_interval: Duration | None
+    domain_interval: Duration | None
+    per_server_connections: int
+    server_networks: bool
+    max_server_interval: Duration
     pages_per_connection: int
     max_connections: int
     max_connections_per_server: int | None

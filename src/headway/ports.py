@@ -112,6 +112,15 @@ class YieldingFetcher(Protocol):
         ...
 
 
+@runtime_checkable
+class ResolvingFetcher(Protocol):
+    """A fetcher that looks names up itself."""
+
+    async def address_of(self, site: Site) -> str:
+        """The address to which requests to the site are sent; empty if there is none."""
+        ...
+
+
 class Original(msgspec.Struct, frozen=True):
     """The first capture of a content. Later identical captures refer to it, so that it is stored once."""
 

@@ -405,3 +405,32 @@ async def test_members_behind_one_link_know_what_the_others_do_there(arena):
     assert (await first.beat(Report(link_use=use))).link_uses == (other,)
     await second.leave()
     assert (await first.beat(Report(link_use=use))).link_uses == ()
+
+
+async def test_a_server_is_leased_to_one_collector_until_another_wants_it(arena):
+    first, second = await arena.member(), await arena.member()
+    await first.join()
+    await second.join()
+    wish = Report(wanted=("192.0.2.1", "example.org"))
+    news = await first.beat(wish)
+    assert {lease.key for lease in news.granted} == {"192.0.2.1", "example.org"}
+    assert not (await first.beat(Report())).recalled
+    assert not (await second.beat(Report(wanted=("192.0.2.1",)))).granted
+    assert (await first.beat(Report())).recalled == ("192.0.2.1",)
+    free_at = time.time() + 40
+    back = Report(wanted=("192.0.2.1",), released=(("192.0.2.1", free_at),))
+    assert not (await first.beat(back)).granted  # the second was first to ask
+    (lease,) = (await second.beat(Report(wanted=("192.0.2.1",)))).granted
+    assert lease.not_before == pytest.approx(free_at)
+    assert not lease.is_unclean
+
+
+async def test_the_servers_of_a_dead_collector_go_to_others(arena):
+    first, second = await arena.member(), await arena.member()
+    await first.join()
+    await second.join()
+    await first.beat(Report(wanted=("192.0.2.1",)))
+    await arena.kill(first)
+    arena.round()
+    (lease,) = (await second.beat(Report(wanted=("192.0.2.1",)))).granted
+    assert lease.is_unclean

@@ -14,6 +14,7 @@ from headway.cluster.rpc import Codec, RpcError
 from headway.engine.machine import Engine
 from headway.errors import HeadwayError
 from headway.model.command import Copy, Order, SaveSettled, Saving, Snapshot, WaitingRecord
+from headway.model.event import GroupLease
 from headway.model.page import Page, PageKey, Site
 from headway.planning.allocator import Allocation, SiteDemand
 from headway.planning.estimate import Remaining, forecast_range
@@ -137,6 +138,10 @@ class Report(msgspec.Struct, frozen=True):
     """How long its known pages last at the present speed. None: unknown."""
     link_use: LinkUse | None = None
     """What it does on its link, if it yields to other users."""
+    wanted: tuple[str, ...] = ()
+    """Servers and domains that its sites wait for."""
+    released: tuple[tuple[str, Instant], ...] = ()
+    """Those that it gives up, and when each may be requested again."""
 
 
 class Portion(msgspec.Struct, frozen=True):
@@ -204,6 +209,10 @@ class News(msgspec.Struct, frozen=True):
     """The number of collectors, this one included."""
     link_uses: tuple[LinkUse, ...] = ()
     """What the other collectors behind the same link do."""
+    granted: tuple[GroupLease, ...] = ()
+    """Of `Report.wanted`: it alone may request these until it releases them."""
+    recalled: tuple[str, ...] = ()
+    """Servers and domains that it has and others want."""
 
 
 class Coordinator(Protocol):
@@ -311,3 +320,68 @@ CODECS = {
     CommitBatch: Codec(tuple[CommitBatch, list[bytes | None]], _pack_batch, _unpack_batch),
     News: Codec(tuple[News, bytes], _pack_news, _unpack_news),
 }
+
+
+# -- leases of servers and domains, where one process coordinates --------------------------------------------
+
+
+class _GroupState:
+    __slots__ = ("free_at", "holder", "is_unclean", "waiting")
+
+    def __init__(self) -> None:
+        self.holder: int | None = None
+        self.free_at = Instant(0.0)
+        self.is_unclean = False
+        self.waiting: dict[int, None] = {}
+        """Who waits for it, in order."""
+
+
+class GroupLeases:
+    """Which collector may request which server and domain. Each belongs to the first that wants it, until
+    another one wants it too: then its holder releases it after the request under way."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _GroupState] = {}
+        self._held: dict[int, set[str]] = {}
+        self._recalled: dict[int, dict[str, None]] = {}
+
+    def exchange(
+        self, number: int, wanted: Sequence[str], released: Sequence[tuple[str, Instant]]
+    ) -> tuple[tuple[GroupLease, ...], tuple[str, ...]]:
+        """What a collector is granted, and what it has to release."""
+        held = self._held.setdefault(number, set())
+        for key, free_at in released:
+            group = self._groups.get(key)
+            if group is not None and group.holder == number:
+                group.holder, group.free_at, group.is_unclean = None, free_at, False
+                held.discard(key)
+        granted = []
+        for key in wanted:
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = _GroupState()
+            if group.holder is None and next(iter(group.waiting), number) == number:
+                group.holder = number
+                held.add(key)
+            if group.holder == number:
+                granted.append(GroupLease(key, group.free_at, group.is_unclean))
+                group.waiting.pop(number, None)
+            else:
+                group.waiting[number] = None
+            if group.waiting and group.holder is not None:
+                self._recalled.setdefault(group.holder, {})[key] = None
+        recalled = self._recalled.pop(number, {})
+        return tuple(granted), tuple(key for key in recalled if key in held)
+
+    def has_news(self, number: int) -> bool:
+        """Whether others want what this collector holds."""
+        return number in self._recalled
+
+    def left(self, now: Instant, number: int) -> None:
+        """A collector has left or died."""
+        self._recalled.pop(number, None)
+        for key in self._held.pop(number, set()):
+            group = self._groups[key]
+            group.holder, group.free_at, group.is_unclean = None, now, True
+        for group in self._groups.values():
+            group.waiting.pop(number, None)

@@ -19,6 +19,7 @@ from headway.cluster.coordinator import (
     CODECS,
     CommitBatch,
     Coordinator,
+    GroupLeases,
     Joined,
     LeaseOver,
     News,
@@ -79,6 +80,7 @@ class LocalCoordinator:
         self._unclean_until: dict[Site, Instant] = {}
         self._expired_shares: list[Share] = []
         """Shares of workers that have died, which are valid until they expire."""
+        self._leases = GroupLeases()
         self._orders: dict[Site, list[Order]] = {}
         """Orders for a site, sent to each holder of it."""
         self._welcome: list[Order] = []
@@ -154,6 +156,7 @@ class LocalCoordinator:
         orders, worker.orders = tuple(worker.orders), []
         asked_back, worker.asked_back = tuple(sorted(worker.asked_back)), set()
         worker.leaving.update(asked_back)
+        granted, recalled = self._leases.exchange(number, report.wanted, report.released)
         newest = newest_of(worker.shares).get(number)
         share = None
         if newest is not None:
@@ -174,6 +177,8 @@ class LocalCoordinator:
                 for each, other in self._workers.items()
                 if each != number and other.report.link_use is not None
             ),
+            granted=granted,
+            recalled=recalled,
         )
 
     def commit(self, number: int, batch_number: int, batch: CommitBatch) -> bool:
@@ -185,7 +190,8 @@ class LocalCoordinator:
             self._post([saving for saving in batch.savings if isinstance(saving, SaveFound)])
         if not worker.report.active:
             self.wants_round.set()  # this may have been the last batch of the crawl
-        return bool(worker.coming or worker.asked_back or self.is_over or self.is_closing)
+        has_sites = bool(worker.coming or worker.asked_back)
+        return has_sites or self._leases.has_news(number) or self.is_over or self.is_closing
 
     def give_back(self, number: int, sites: Sequence[Site]) -> None:
         worker = self._worker(number)
@@ -212,12 +218,13 @@ class LocalCoordinator:
         self._worker(number)
         return self._store.first_waiting(site, most, now)
 
-    def leave(self, number: int) -> None:
+    def leave(self, now: Instant, number: int) -> None:
         """It receives nothing from now on, so its shares are free."""
         worker = self._worker(number)
         for site in (*worker.held, *worker.coming):
             self._holder[site] = None
         del self._workers[number]
+        self._leases.left(now, number)
 
     def died(self, now: Instant, number: int) -> None:
         """It may have sent requests to its sites until just now. Its shares are valid until they expire."""
@@ -225,6 +232,7 @@ class LocalCoordinator:
         if worker is None:
             return
         self._expired_shares += worker.shares
+        self._leases.left(now, number)
         for site in worker.held:
             self._holder[site] = None
             self._unclean_until[site] = now
@@ -371,7 +379,7 @@ class WorkerSession:
         self._coordinator.give_back(self._number, sites)
 
     async def leave(self) -> None:
-        self._coordinator.leave(self._number)
+        self._coordinator.leave(self._clock.now(), self._number)
 
     def died(self) -> None:
         """Its connection has ended, in good order or not."""

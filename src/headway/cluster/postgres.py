@@ -30,6 +30,7 @@ from headway.cluster.leader import Fleet, Leader, Share, Standing, Unheld
 from headway.engine.site_queue import pages_held_each
 from headway.errors import StoreError
 from headway.model.command import Copy, WaitingRecord
+from headway.model.event import GroupLease
 from headway.model.page import Page, PageKey, Site
 from headway.policy.link_group import LinkUse
 from headway.policy.timetable import Quota
@@ -63,6 +64,35 @@ LAST_BATCH = "SELECT last_batch FROM collector WHERE id = %s"
 NEWEST_SHARE = f"""
     SELECT number, rate_bytes_per_s, until_at - {NOW} FROM share
     WHERE collector_id = %s AND until_at > {NOW} ORDER BY number DESC LIMIT 1"""  # noqa: S608
+HAS_LEASES = "SELECT to_regclass('group_lease') IS NOT NULL"
+RELEASE = """
+    UPDATE group_lease SET collector_id = NULL, free_at = new.free_at
+    FROM unnest(%s::text[], %s::double precision[]) AS new (key, free_at)
+    WHERE group_lease.key = new.key AND collector_id = %s"""
+# A holder that has gone may have sent requests until its lease ended, so its server is not clean: `unclean`.
+GRANT = f"""
+    WITH wish AS (SELECT key FROM unnest(%(keys)s::text[]) AS key ORDER BY key)
+    INSERT INTO group_lease AS mine (key, collector_id) SELECT key, %(me)s FROM wish
+    ON CONFLICT (key) DO UPDATE SET
+        free_at = greatest(mine.free_at, (
+            SELECT until_at FROM collector
+            WHERE id = mine.collector_id AND id <> %(me)s AND (is_gone OR until_at <= {NOW}))),
+        collector_id = %(me)s,
+        wanted_by = CASE WHEN mine.wanted_by = %(me)s THEN NULL ELSE mine.wanted_by END
+    WHERE mine.collector_id = %(me)s
+        OR ((mine.collector_id IS NULL OR EXISTS (
+                SELECT FROM collector WHERE id = mine.collector_id AND (is_gone OR until_at <= {NOW})))
+            AND (mine.wanted_by IS NULL OR mine.wanted_by = %(me)s OR mine.wanted_at < {NOW} - 3))
+    RETURNING key, free_at, EXISTS (SELECT FROM collector WHERE until_at = free_at)"""  # noqa: S608
+WANT = f"""
+    WITH wish AS (
+        SELECT key FROM group_lease WHERE key = ANY(%s) AND collector_id IS DISTINCT FROM %s
+            AND (wanted_by IS NULL OR wanted_by = %s OR wanted_at < {NOW} - 3)
+        ORDER BY key FOR UPDATE SKIP LOCKED)
+    UPDATE group_lease SET wanted_by = %s, wanted_at = {NOW} FROM wish WHERE group_lease.key = wish.key"""  # noqa: S608
+RECALLED = f"""
+    SELECT key FROM group_lease
+    WHERE collector_id = %s AND wanted_by IS NOT NULL AND wanted_at > {NOW} - 3"""  # noqa: S608
 NOT_TAKEN = """
     SELECT holding.site_id, site.site, soiled_until FROM holding JOIN site ON site.id = holding.site_id
     WHERE collector_id = %s AND NOT is_taken ORDER BY site_id LIMIT %s"""
@@ -200,6 +230,11 @@ class PostgresCoordinator:
                 f"{self.address.shown}: the collectors at work are headway {others[0][0]}, this is "
                 f"{__version__}; install the same on all machines, or wait until they have left"
             )
+        if not self._beats.asked(lambda run: run.execute(HAS_LEASES).fetchone() == (True,)):
+            raise StoreError(
+                f"{self.address.shown}: its tables are of an earlier version; open it once with this "
+                "version's `headway crawl JOB --store ...`, which upgrades it"
+            )
         values = (to_text(self._name), to_text(self._label), __version__, self._lease_s)
         row = self._beats.asked(lambda run: run.execute(JOIN, values).fetchone())
         assert row is not None
@@ -247,6 +282,14 @@ class PostgresCoordinator:
                     connection.execute(COUNT_COLLECTORS),
                     connection.execute(LINK_USES, (to_text(self._link), me, report.link_use is not None)),
                 ]
+                if report.released:
+                    keys, free_at = zip(*report.released, strict=True)
+                    connection.execute(RELEASE, (list(keys), list(free_at), me))
+                wanted = list(report.wanted)
+                grants = connection.execute(GRANT, {"keys": wanted, "me": me}) if wanted else None
+                if wanted:
+                    connection.execute(WANT, (wanted, me, me, me))
+                questions.append(connection.execute(RECALLED, (me,)))
                 if self._label:
                     mine = to_text(self._label)
                     questions.append(connection.execute(TO_MEASURE, (mine, mine, _MEASURED_AT_ONCE)))
@@ -255,11 +298,11 @@ class PostgresCoordinator:
                     connection.execute(
                         PUT_ROUND_TRIPS, (to_text(self._label), list(map(to_text, sites)), list(seconds))
                     )
-                return [question.fetchall() for question in questions]
+                granted = [] if grants is None else grants.fetchall()
+                return [granted, *(question.fetchall() for question in questions)]
 
-        renewed, share, not_taken, asked_back, mail, is_over, count, uses, *to_measure = self._beats.asked(
-            ask
-        )
+        granted, renewed, share, not_taken, asked_back, mail, is_over, count, *more = self._beats.asked(ask)
+        uses, recalled, *to_measure = more
         if not renewed:
             raise self._lease_over()
         return News(
@@ -272,6 +315,8 @@ class PostgresCoordinator:
             is_over=bool(is_over and is_over[0][0]),
             collectors=count[0][0],
             link_uses=tuple(msgspec.msgpack.decode(use, type=LinkUse) for (use,) in uses),
+            granted=tuple(GroupLease(key, Instant(at), is_unclean) for key, at, is_unclean in granted),
+            recalled=tuple(key for (key,) in recalled),
         )
 
     def commit(self, number: int, batch: CommitBatch) -> bool:

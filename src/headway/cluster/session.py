@@ -45,6 +45,9 @@ from headway.model.event import (
     CapacityChanged,
     CollectorsCounted,
     Found,
+    GroupLease,
+    GroupsGranted,
+    GroupsRecalled,
     Loaded,
     Ordered,
     PagesLoaded,
@@ -137,6 +140,8 @@ class Session:
         self._leaving: dict[Site, int | None] = {}
         """Sites asked back; with the number of the batch that has the last result of each, once it is
         quiet."""
+        self._released: tuple[tuple[str, Instant], ...] = ()
+        """Servers and domains that were released since the last answer of the coordinator."""
         self._end: End | None = None
         self._is_stopped = False
         self._is_held = False
@@ -282,10 +287,12 @@ class Session:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             self._hold(False)
+            self._released = ()
             self._allowance.lease_until(asked_at + news.lease_s)
             self._hear(asked_at, news)
             await self._give_back()
             is_waiting = self._leaving or self._allowance.has_shrunk or not self.crawl.frontier.waiting
+            is_waiting = is_waiting or self._exchanges_groups
             await self._heartbeat.pause(asked_at, self._pages_left, is_waiting=bool(is_waiting))
 
     @property
@@ -312,7 +319,20 @@ class Session:
             self._allowance.share_number,
             self._heartbeat.left_s(self._loop.time(), self._pages_left),
             None if self._link is None else self._link.use(self._clock.now()),
+            *self._group_report(),
         )
+
+    def _group_report(self) -> tuple[tuple[str, ...], tuple[tuple[str, Instant], ...]]:
+        groups = self.crawl.groups
+        if groups is None:
+            return (), ()
+        self._released += groups.take_released(self._clock.now())
+        return groups.take_wanted(), self._released
+
+    @property
+    def _exchanges_groups(self) -> bool:
+        """Whether servers are wanted here or elsewhere, so that heartbeats should follow soon."""
+        return self.crawl.groups is not None and self.crawl.groups.is_exchanging
 
     def _hear(self, asked_at: float, news: News) -> None:
         if self._options.is_bounded:
@@ -328,6 +348,14 @@ class Session:
         if news.collectors != self._collectors:
             self._collectors = news.collectors
             self._driver.tell(CollectorsCounted(news.collectors))
+        if news.granted:
+            later = (
+                GroupLease(lease.key, Instant(lease.not_before + _CLOCKS_DIFFER_S), lease.is_unclean)
+                for lease in news.granted
+            )
+            self._driver.tell(GroupsGranted(tuple(later)))
+        if news.recalled:
+            self._driver.tell(GroupsRecalled(news.recalled))
         self._probes.ask(news.to_measure)
         if news.mail:
             self._driver.tell(Found(news.mail))

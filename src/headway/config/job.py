@@ -16,6 +16,7 @@ from headway.config.reading import (
     Path,
     Source,
     convert,
+    groups_of,
     link_part_of,
     read_job_file,
     read_table,
@@ -35,6 +36,7 @@ from headway.pages.url import page_of
 from headway.plugins import is_reference, search_in
 from headway.policy.ordering.base import PathScores
 from headway.policy.scope import Scope
+from headway.policy.server_groups import GroupRules
 from headway.policy.timetable import Calendar, Entry, Period, Quota, Timetable, problem_of_windows
 from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
 
@@ -92,6 +94,8 @@ class Job(msgspec.Struct, frozen=True):
     backoff_s: Seconds
     max_backoff_s: Seconds
     max_crawl_delay_s: Seconds
+    groups: GroupRules
+    """What holds for servers and domains."""
     timeouts: Timeouts
     limits: Limits
     extraction_s: float
@@ -260,6 +264,7 @@ class _Builder:
             backoff_s=crawl["backoff"],
             max_backoff_s=crawl["max_backoff"],
             max_crawl_delay_s=crawl["max_crawl_delay"],
+            groups=groups_of(crawl, self._values["server"], self._source),
             timeouts=timeouts_of(crawl["timeouts"]),
             limits=msgspec.structs.replace(
                 limits_of(limits, crawl["memory"]), max_idle_connections=max(1024, crawl["max_connections"])

@@ -26,6 +26,8 @@ from headway.config.keys import (
 from headway.config.schema import JobFile, ScrapySettings
 from headway.config.values import LinkPart, as_written, check_type, given
 from headway.errors import HeadwayError, JobError, UnitError
+from headway.policy.scope import registered_domain
+from headway.policy.server_groups import GroupRule, GroupRules
 from headway.policy.timetable import Entry, Timetable
 from headway.units import UNBOUNDED
 
@@ -328,3 +330,28 @@ def timetable_of(crawl: Mapping[str, Any], zone: dt.tzinfo, windows: tuple[Entry
     bound = crawl["bandwidth"]
     has_rate = bound is not None and not isinstance(bound, LinkPart)
     return Timetable(bound if has_rate else UNBOUNDED, entries, zone, windows)
+
+
+def groups_of(crawl: Mapping[str, Any], servers: Sequence[Mapping[str, Any]], source: Source) -> GroupRules:
+    """What holds for servers and domains."""
+    exceptions = []
+    for number, server in enumerate(servers):
+        if (server["network"] is None) == (server["domain"] is None):
+            raise source.error(("server", number), "give either the network of the servers or their domain")
+        domain = registered_domain((server["domain"] or "").lower().strip("."))
+        exceptions.append(
+            GroupRule(server["network"] or "", domain, server["interval"], server["connections"])
+        )
+    # The smallest network that an address is in counts.
+    exceptions.sort(key=lambda rule: -int(rule.network.partition("/")[2] or 0))
+    own_s = crawl["interval"]
+    return GroupRules(
+        own_s if crawl["server_interval"] is None else crawl["server_interval"],
+        own_s if crawl["domain_interval"] is None else crawl["domain_interval"],
+        connections=crawl["per_server_connections"],
+        most_interval_s=crawl["max_server_interval"],
+        backoff_s=crawl["backoff"],
+        max_backoff_s=crawl["max_backoff"],
+        whole_networks=crawl["server_networks"],
+        exceptions=tuple(exceptions),
+    )

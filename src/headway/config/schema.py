@@ -111,6 +111,27 @@ class CrawlTable(Table, frozen=True):
         option=Option("--interval TIME", "Pause between two requests to a site, such as 15s.",
                       "crawl simulate"),
     )] = "5 s"
+    server_interval: Annotated[str | None, key(
+        "from the end of an answer to the next request to the same server, whatever the names of its sites; "
+        "by default the `interval`. On a private address each port that the job names is a server",
+        v.PAUSE, example="5 s", aliases="ip_delay address_interval interval_per_server ip_interval",
+    )] = None
+    domain_interval: Annotated[str | None, key(
+        "the same for all sites of a registered domain; by default the `interval`", v.PAUSE, example="5 s",
+        aliases="interval_per_domain domain_delay",
+    )] = None
+    per_server_connections: Annotated[int, key(
+        "requests to a server at the same time, each with the interval after it. It begins with 1; one more "
+        "for 20 good answers, and half as many after an answer that asks for a pause", v.COUNT, example=4,
+        aliases="requests_per_server server_connections",
+    )] = 1
+    server_networks: Annotated[bool, key(
+        "all addresses of a /24, or of an IPv6 /48, count as one server", aliases="server_prefix subnets",
+    )] = False
+    max_server_interval: Annotated[str, key(
+        "how far the interval of a server grows while it asks for pauses or answers slower and slower",
+        v.PAUSE, aliases="autothrottle_max_delay max_interval",
+    )] = "5 min"
     pages_per_connection: Annotated[int, key(
         "pages that may be fetched in a row before the interval", v.COUNT,
         aliases="keep_alive keepalive burst pages_in_a_row",
@@ -350,6 +371,24 @@ class SiteTable(Table, frozen=True):
     )] = msgspec.field(default_factory=dict)
 
 
+class ServerTable(Table, frozen=True):
+    """Other values for some servers, such as those of a large network that serves many sites."""
+
+    network: Annotated[str | None, key(
+        "their addresses: one, or a network", v.NETWORK, aliases="address ip cidr addresses",
+    )] = None
+    domain: Annotated[str | None, key(
+        "or a registered domain", example="example.org", aliases="name",
+    )] = None
+    interval: Annotated[str | None, key(
+        "in place of `server_interval`, or of `domain_interval`", v.PAUSE, example="1 s", aliases="delay",
+    )] = None
+    connections: Annotated[int | None, key(
+        "in place of `per_server_connections`", v.COUNT, example=8,
+        aliases="per_server_connections max_connections",
+    )] = None
+
+
 class ScrapyTable(Table, frozen=True):
     """For [`headway run-scrapy`](../how-to/scrapy.md) only."""
 
@@ -383,6 +422,9 @@ class JobFile(Table, frozen=True):
     on_end: Annotated[EndTable, key(
         "what is done when the crawl has ended", aliases="hook hooks notify at_end after",
     )] = EndTable()
+    server: Annotated[tuple[ServerTable, ...], key(
+        "servers with other intervals or connections", aliases="servers",
+    )] = ()
     scrapy: Annotated[ScrapyTable, key("for `headway run-scrapy`", aliases="spiders")] = ScrapyTable()
 
 

@@ -8,6 +8,7 @@ or the text in its normal form, or raises UnitError, which says what is wrong an
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import math
 import re
 import zoneinfo
@@ -257,6 +258,15 @@ def parse_bound(text: str) -> BytesPerSecond | LinkPart:
     return LinkPart(percent / 100)
 
 
+def network(text: str) -> str:
+    """An address or a network in canonical form."""
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        raise UnitError(f"{text!r} is neither an address nor a network such as '192.0.2.0/24'") from None
+
+
+NETWORK = Kind(noun="a network", example="192.0.2.0/24", parse=network)
 BOUND = Kind(noun="a rate or a part of the link", example="5 Mbit/s", parse=parse_bound, above=0)
 
 

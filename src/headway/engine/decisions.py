@@ -14,6 +14,7 @@ from headway.model.command import (
     Decision,
     FetchPage,
     FetchRobots,
+    FindServer,
     Finished,
     Limit,
     NoteYield,
@@ -31,7 +32,7 @@ from headway.model.command import (
     StopSite,
     WakeAt,
 )
-from headway.model.event import Event, PageSettled, RobotsSettled, Tick
+from headway.model.event import Event, PageSettled, RobotsSettled, ServerFound, Tick
 from headway.model.page import is_again, tries_before
 from headway.units import Instant, format_rate
 
@@ -52,13 +53,15 @@ def _rank(event: Event) -> tuple[int, int, str]:
             return (0, lease.number, "")
         case RobotsSettled(site):
             return (1, 0, site)
+        case ServerFound(site):
+            return (2, 0, site)
         case Tick():
-            return (3, 0, "")
+            return (4, 0, "")
         case _:
-            return (2, 0, "")
+            return (3, 0, "")
 
 
-_SILENT = frozenset({SaveFound, SaveSite, SetContention, WakeAt})
+_SILENT = frozenset({FindServer, SaveFound, SaveSite, SetContention, WakeAt})
 
 
 _WORDS_OF_NOTICES = {

@@ -43,6 +43,8 @@ from headway.model.event import (
     Event,
     Found,
     FromOutside,
+    GroupsGranted,
+    GroupsRecalled,
     LinkShared,
     Ordered,
     PageSettled,
@@ -50,6 +52,7 @@ from headway.model.event import (
     Restored,
     RobotsSettled,
     Seeded,
+    ServerFound,
     SiteProgress,
     SitesLeft,
     SitesProgressed,
@@ -61,6 +64,7 @@ from headway.model.page import SUCCESS, Kind, Lease, Outcome, Site
 from headway.policy.ordering.simple import Deadline
 from headway.policy.politeness import GiveUp, Retry
 from headway.policy.prediction import ServerTally
+from headway.policy.server_groups import ServerGroups
 from headway.units import FOREVER, Instant
 
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
@@ -196,6 +200,8 @@ class Engine:
                 self._page_settled(now, event)
             case RobotsSettled():
                 self._robots_settled(now, event)
+            case ServerFound(site, address):
+                self._scheduler.server_found(site, address)
             case PagesLoaded(loads):
                 lent = self.leases.pages()
                 for load in loads:
@@ -216,6 +222,8 @@ class Engine:
                 self._seed(now, event)
             case Restored():
                 self._restore(now, event)
+            case GroupsGranted() | GroupsRecalled():
+                self._share_groups(now, event)
             case SitesTaken() | SitesLeft() | CollectorsCounted() | VisitHistories():
                 self._apply_ownership(now, event)
             case Draining():
@@ -274,6 +282,22 @@ class Engine:
         if not isinstance(event, SitesTaken):
             self._revisits.apply(event)
 
+    @property
+    def groups(self) -> ServerGroups | None:
+        """Servers and domains, where they are heeded."""
+        return self._scheduler.groups
+
+    def _share_groups(self, now: Instant, event: GroupsGranted | GroupsRecalled) -> None:
+        groups = self._scheduler.groups
+        if groups is None:
+            return
+        if isinstance(event, GroupsGranted):
+            for lease in event.groups:
+                groups.granted(lease.key, lease.not_before, is_unclean=lease.is_unclean)
+        else:
+            for key in event.groups:
+                groups.recalled(now, key)
+
     def _restore(self, now: Instant, event: Restored) -> None:
         snapshot = plausible(now, event.snapshot, event.rules, self._politeness, self._retry)
         if len(snapshot.seen):
@@ -284,10 +308,15 @@ class Engine:
             self.discovery.extend_scope(task.site)
         self._start_pages.restore(snapshot.notices)
         self._outages.restore(snapshot.notices)
+        rests_until = now
         for record in snapshot.sites:
             sites.add(record.site)
             self.stats.restore(record, event.rules.get(record.site))
             self.frontier.free(record.site, record.free_at)
+            rests_until = max(rests_until, record.free_at)
+        if (groups := self._scheduler.groups) is not None:
+            # Which servers were requested last is not known before the names are looked up again.
+            groups.rest_until(now, rests_until)
         if self.planner is not None:
             self.planner.restore(snapshot.servers)
         elif self._tally is not None:
@@ -395,6 +424,7 @@ class Engine:
         self._scheduler.answered(now, site_stats, outcome)
         self._commands += self._outages.answered(now, site_stats, outcome)
         save = self._site_politeness.answered(now, site_stats, outcome, robots_text=robots_text)
+        self._scheduler.free_groups(now, site_stats, outcome, save.free_at)
         self._commands.append(structs.replace(save, robots_bytes=robots_bytes) if robots_bytes else save)
 
     def _replan(self, now: Instant) -> None:
@@ -455,6 +485,8 @@ class Engine:
         elif not self._draining and (not self._scheduler.is_full or self._scheduler.most_stalled is None):
             # Also when all connections are in use: the next site that becomes ready waits for one.
             at = min(at, self.frontier.next_ready_at(now))
+            if (groups := self._scheduler.groups) is not None:
+                at = min(at, groups.next_at())
         if at < self._wake_at:
             self._wake_at = at
             self._commands.append(WakeAt(at))

@@ -7,6 +7,7 @@ asked again. `Policies` and `EngineSettings` are what an engine is built from.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from headway.model.command import (
     Command,
     FetchPage,
     FetchRobots,
+    FindServer,
     PageState,
     SaveSettled,
     SaveSite,
@@ -33,6 +35,7 @@ from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.prediction import Prediction
 from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Scope, host_of, registered_domain
+from headway.policy.server_groups import Group, GroupRules, ServerGroups, address_in, server_key
 from headway.policy.traps import TrapWatch
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 
@@ -176,12 +179,20 @@ class EngineSettings(NamedTuple):
     """Connections to the sites of one registered domain."""
     links_at_once: int | None = None
     """How many links of a page one step adds, leaving the others to later steps; None: all."""
+    groups: GroupRules | None = None
+    """What holds for servers and domains; None: each site is alone."""
+    knows_servers: bool = False
+    """The addresses that answer are those of the servers, rather than of a proxy."""
+    finds_servers: bool = False
+    """Names are looked up before the first request."""
 
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
 _NEW_SERVERS = 4
 """So many servers of which nothing is known fit under the bound together."""
 _WHOLE_QUEUE = 100_000
+_MOST_LOOKUPS = 256
+"""Names that are looked up at the same time."""
 _MOST_DROPPED_AT_ONCE = 25
 """About as many pages are dropped in one step: 25 ms, if comparing each with robots.txt takes longest."""
 
@@ -222,6 +233,12 @@ class Scheduler:
         self.leases = Leases(settings.lease_s)
         self._asking_robots: set[Site] = set()
         self._budget = ConnectionBudget(settings.max_connections, settings.per_server, settings.per_domain)
+        self.groups = None if settings.groups is None else ServerGroups(settings.groups)
+        self._knows_servers = settings.knows_servers
+        self._finds_servers = settings.finds_servers
+        self._looking_up: set[Site] = set()
+        self._to_look_up: deque[Site] = deque()
+        """Sites that wait until fewer names are looked up."""
         self.most_stalled: int | None = None
         """How many connections may make no progress, because sites wait for one; None: any number."""
         self.quota_is_spent = False
@@ -257,6 +274,38 @@ class Scheduler:
         for site in self._budget.end(site_stats.site):
             self._frontier.unpark(site)
 
+    def server_found(self, site: Site, address: str) -> None:
+        """Take in the address of a site. Without one its domain is asked as before: the request says why."""
+        self._looking_up.discard(site)
+        site_stats = self._stats.site_stats(site)
+        self._move_to(site_stats, address)
+        self._frontier.unpark(site)
+        if self._to_look_up:
+            self._frontier.unpark(self._to_look_up.popleft())
+
+    def _move_to(self, site_stats: SiteStats, address: str) -> None:
+        assert self.groups is not None
+        is_of_job = bool(site_stats.task.seeds)
+        site_stats.server_group = server_key(address, site_stats.site, self.groups.rules, is_of_job=is_of_job)
+
+    def free_groups(self, now: Instant, site_stats: SiteStats, outcome: Outcome, free_at: Instant) -> None:
+        """After an answer: its server and its domain may be asked again when their intervals have passed."""
+        groups = self.groups
+        if groups is None:
+            return
+        if self._knows_servers and outcome.peer:
+            self._move_to(site_stats, outcome.peer)
+        goes_on = (
+            free_at <= now and 0 < site_stats.pages_on_connection < self._politeness.pages_per_connection
+        )
+        goes_on = goes_on and self._frontier.queue(site_stats.site).due > 0
+        groups.end(now, site_stats.site, outcome, goes_on=goes_on, groups=self._groups_of(site_stats))
+
+    def _groups_of(self, site_stats: SiteStats) -> tuple[Group, ...]:
+        if self.groups is None:
+            return ()
+        return self.groups.groups_of(site_stats.server_group or "", site_stats.domain)
+
     def assign(self, now: Instant, commands: list[Command]) -> None:
         """Request pages while a connection, a free site and the quotas allow.
 
@@ -265,13 +314,16 @@ class Scheduler:
         """
         self.quota_is_spent = False
         begin, parked = len(commands), 0
+        self._unpark_due(now)
         while not self.is_full and (
             len(commands) + parked - begin < self._max_connections + _MOST_DROPPED_AT_ONCE
         ):
             queue = self._next(now)
             if queue is None:
+                if parked and self._unpark_due(now):
+                    continue
                 break
-            if self._parks(now, queue):
+            if self._parks(now, queue, commands):
                 parked += 1
                 continue
             if not self._bound.allows(now, (self.in_flight + 1) * self._stats.page_bytes):
@@ -284,17 +336,51 @@ class Scheduler:
             self.most_stalled = most_stalled
             commands.append(SetContention(most_stalled))
 
-    def _parks(self, now: Instant, queue: MemorySiteQueue) -> bool:
-        """Whether a site has to wait because its server, its domain, or sites without a good record have
-        their share of the connections."""
+    def _unpark_due(self, now: Instant) -> bool:
+        """Let the sites try again for which a server and a domain may be free now."""
+        found = False
+        for site in self.groups.due(now) if self.groups is not None else ():
+            self._frontier.unpark(site)
+            found = True
+        return found
+
+    def _parks(self, now: Instant, queue: MemorySiteQueue, commands: list[Command]) -> bool:
+        """Whether a site has to wait: for its address, for its server or its domain, whose interval has not
+        passed, or because its server, its domain, or sites without a good record have their share of the
+        connections."""
         site_stats = self._stats.site_stats(queue.site)
         if not site_stats.domain:
             site_stats.domain = registered_domain(host_of(queue.site))
+        groups = self.groups
+        if groups is not None:
+            if site_stats.server_group is None and self._looks_up(site_stats, queue, commands):
+                return True
+            found = self._groups_of(site_stats)
+            blocking = groups.blocking(now, queue.site, found)
+            if blocking is not None:
+                groups.wait(blocking, *self._frontier.park(queue), queue.site)
+                groups.choose_another(now, found, blocking)
+                return True
         domain, address = site_stats.domain, site_stats.address
         group = self._budget.full_group(now, domain, address, is_proven=site_stats.is_proven)
         if group is not None:
             self._budget.wait(group, *self._frontier.park(queue), queue.site)
         return group is not None
+
+    def _looks_up(self, site_stats: SiteStats, queue: MemorySiteQueue, commands: list[Command]) -> bool:
+        """Whether the site has to wait until its address is known."""
+        site = site_stats.site
+        literal = address_in(site) if self._knows_servers else ""
+        if literal or not (self._knows_servers and self._finds_servers):
+            self._move_to(site_stats, literal)
+            return False
+        self._frontier.park(queue)
+        if len(self._looking_up) >= _MOST_LOOKUPS:
+            self._to_look_up.append(site)
+        else:
+            self._looking_up.add(site)
+            commands.append(FindServer(site))
+        return True
 
     def _next(self, now: Instant) -> MemorySiteQueue | None:
         if self._admission is None:
@@ -375,6 +461,8 @@ class Scheduler:
             self._admission.started(queue.site, self._predict(now, queue))
         site_stats = self._stats.site_stats(queue.site)
         self._budget.start(queue.site, site_stats.domain, site_stats.address, is_proven=site_stats.is_proven)
+        if self.groups is not None:
+            self.groups.start(queue.site, self._groups_of(site_stats))
         self._frontier.occupy(queue.site)
 
     def _lend(self, now: Instant, site_stats: SiteStats, waiting: Waiting) -> FetchPage:

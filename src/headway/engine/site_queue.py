@@ -51,7 +51,7 @@ class MemorySiteQueue:
         self.is_held = False
         """No page is given out, because other sites are to be crawled first."""
         self.is_parked = False
-        """No page is given out, because its server or domain has its share of the connections."""
+        """No page is given out, because its server or domain is not free, or is being looked up."""
         self.is_changed = False
         """Its place in the heaps of sites has to be updated."""
         self.is_noted = self.is_unseen = False
@@ -198,7 +198,7 @@ class ReorderableSiteQueue(MemorySiteQueue):
         heapify(self._deferred)
 
     def ready_at(self) -> Instant:
-        if self.busy or self.is_held or not self._current:
+        if self.busy or self.is_held or self.is_parked or not self._current:
             return FOREVER
         self._drop_stale()
         if self._entries and self._entries[0].key < HELD:
@@ -440,7 +440,7 @@ class DiskBackedSiteQueue(MemorySiteQueue):
 
     def ready_at(self) -> Instant:
         if self._pages.count or (self.spilled and not self.is_loading):
-            return FOREVER if self.busy or self.is_held else self.free_at
+            return FOREVER if self.busy or self.is_held or self.is_parked else self.free_at
         return super().ready_at() if self._deferred else FOREVER
 
 

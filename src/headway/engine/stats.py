@@ -96,6 +96,7 @@ class SiteStats:
         "robots_url",
         "rules",
         "server",
+        "server_group",
         "start_problem",
         "started_at",
         "suspects",
@@ -107,17 +108,14 @@ class SiteStats:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.done = 0
-        self.failed = 0
-        self.excluded = 0
+        self.done = self.failed = self.excluded = 0
         self.answers = 0
         self.in_flight = 0
         self.asked_at = _NEVER
         """When its last page was requested."""
         self.wire_bytes = 0
         self.content_bytes = 0
-        self.links_seen = 0.0
-        self.links_new = 0.0
+        self.links_seen = self.links_new = 0.0
         self.new_per_page: float | None = None
         self.growth = Growth()
         self.times = AnswerMeans()
@@ -127,6 +125,9 @@ class SiteStats:
         """The registered domain; empty before the first request."""
         self.address = ""
         """The address of the last answer, without a port."""
+        self.server_group: str | None = None
+        """The server that it shares with other sites (`policy.server_groups`); None before it is looked
+        up, empty if it is not known."""
         self.is_proven = False
         """Whether the last answer was neither a failure nor slow."""
         self.started_at: Instant | None = None
@@ -239,8 +240,7 @@ class CrawlStats:
         """The sites of `by_site`, in the order in which they were opened."""
         self.failures: Counter[str] = Counter()
         """Failed pages since this process started, by kind."""
-        self.done = 0
-        self.failed = 0
+        self.done = self.failed = self.excluded = 0
         self.wire_bytes = 0
 
     @property

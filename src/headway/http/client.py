@@ -138,6 +138,14 @@ class HttpFetcher:
         finally:
             connection.abort()
 
+    async def address_of(self, site: Site) -> str:
+        """The address that a request to the site is sent to first; empty if there is none."""
+        try:
+            origin = self._targets.of(f"{site}/", site).origin
+            return await self._dialer.address_of(origin)
+        except (DialError, TargetError):
+            return ""
+
     async def aclose(self) -> None:
         """Close all connections. Fetches under way end as CANCELLED."""
         self._connections.cancel_all()

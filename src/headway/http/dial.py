@@ -128,6 +128,14 @@ class Dialer:
             _abort(connection)
             raise
 
+    async def address_of(self, origin: Origin) -> str:
+        """The address that is tried first. Raises DialError."""
+        try:
+            async with asyncio.timeout(self._timeouts.connect_s):
+                return (await self._addresses(origin, None))[0].ip
+        except TimeoutError as error:
+            raise DialError(Kind.DNS, "no answer from the name server") from error
+
     async def _addresses(self, origin: Origin, proxy: Proxy | None) -> Sequence[Address]:
         if proxy is not None:
             # The proxy resolves names itself, so only a host given as an address can be checked here.

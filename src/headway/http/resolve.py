@@ -97,6 +97,8 @@ def _why_embedded_forbidden(address: ipaddress.IPv6Address) -> str | None:
     return None
 
 
+_MOST_ADDRESSES = 16
+"""Of one name; further ones are not tried."""
 _MAX_LOOKUPS = 64
 """Threads that wait for the system's resolver. With the few of the event loop's default executor, some names
 whose name servers do not answer would block the lookups of all other sites."""
@@ -148,6 +150,8 @@ class Resolver:
         self._keep_failure_s = keep_failure_s
         self._max_names = max_names
         self._known: dict[str, tuple[float, Sequence[Address] | ResolveError]] = {}
+        self._in_use: dict[str, Address] = {}
+        """The first address of each name, longer than its answer is valid."""
         self._lookups: dict[str, asyncio.Task[Sequence[Address]]] = {}
 
     async def resolve(self, now: float, host: str) -> Sequence[Address]:
@@ -186,8 +190,20 @@ class Resolver:
             missing = ResolveError(f"{NO_SUCH_HOST}: {host} has no address")
             self._remember(now, host, now + self._keep_failure_s, missing)
             raise missing
+        addresses = self._with_known_first(host, addresses[:_MOST_ADDRESSES])
         self._remember(now, host, now + self._keep_s, addresses)
         return addresses
+
+    def _with_known_first(self, host: str, addresses: Sequence[Address]) -> Sequence[Address]:
+        """Name servers give addresses in changing order. The one in use stays first, so that the interval of
+        a server is kept with the server that is asked."""
+        first = self._in_use.pop(host, None)
+        if first is None or first not in addresses:
+            first = addresses[0]
+        while len(self._in_use) >= self._max_names:
+            del self._in_use[next(iter(self._in_use))]
+        self._in_use[host] = first
+        return (first, *(address for address in addresses if address != first))
 
     def _remember(
         self, now: float, host: str, until: float, answer: Sequence[Address] | ResolveError

@@ -11,12 +11,17 @@ import codecs
 import math
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from headway.model.page import AllowAll, RobotsRules
+from headway.model.command import FetchRobots
+from headway.model.event import RobotsSettled
+from headway.model.page import AllowAll, Kind, Outcome, RobotsRules
+from headway.pages.document import REDIRECT_STATUSES
+from headway.pages.url import page_of
 from headway.policy.scope import product_token
-from headway.units import Seconds
+from headway.ports import Clock, Fetcher, Request, Response
+from headway.units import Instant, Seconds
 
 _ANY_AGENT = "*"
 _SPELT = re.compile(r"/(?!/)[A-Za-z0-9_.~/=-]*")
@@ -318,3 +323,58 @@ def _path_of(url: str) -> str:
         return url
     slash = url.find("/", url.find("://") + 3)
     return url[slash:] if slash >= 0 else "/"
+
+
+# Asking a site for its robots.txt, and for how long the answer holds.
+
+Work = Callable[..., Awaitable[RobotsRules | None]]
+_RULES_READ_IN_PLACE_BYTES = 16 * 1024
+"""Larger rules of a hostile site could block the event loop for a second."""
+_MOST_SITEMAPS = 1000
+
+
+class RobotsAsker:
+    """Fetches and parses a site's robots.txt."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        clock: Clock,
+        work: Work,
+        outcome_of: Callable[[Instant, Response], Outcome],
+        user_agent: str,
+        *,
+        reads_sitemaps: bool,
+    ) -> None:
+        """`work` carries out a function in a thread."""
+        self._fetcher = fetcher
+        self._clock = clock
+        self._work, self._outcome_of = work, outcome_of
+        self._user_agent = user_agent
+        self._reads_sitemaps = reads_sitemaps
+
+    async def ask(self, command: FetchRobots) -> RobotsSettled:
+        site = command.site
+        response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
+        outcome = self._outcome_of(self._clock.now(), response)
+        is_answer = response.kind is Kind.FETCHED
+        rules = await self._judge(response) if is_answer else None
+        expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
+        text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
+        named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
+        lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)
+        return RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists)
+
+    async def _judge(self, response: Response) -> RobotsRules | None:
+        if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:
+            return judge(response.status, response.body, self._user_agent)
+        return await self._work(judge, response.status, response.body, self._user_agent)
+
+
+def _leads_to(response: Response) -> str | None:
+    """The target of a redirect of robots.txt. Too many redirects count as an answer without rules."""
+    location = response.header("location")
+    if response.status not in REDIRECT_STATUSES or not location:
+        return None
+    target = page_of(location, base=response.url)
+    return target.url if target is not None and target.url != response.url else None

@@ -52,6 +52,12 @@ class FetchRobots(msgspec.Struct, frozen=True, gc=False):
     """The URL of the site's robots.txt, or the target of its redirect."""
 
 
+class FindServer(msgspec.Struct, frozen=True, gc=False):
+    """Look up the address of a site, which `ServerFound` reports."""
+
+    site: Site
+
+
 class LoadPages(msgspec.Struct, frozen=True, gc=False):
     """Read the first waiting pages of a site from the store, after all earlier savings are committed."""
 
@@ -232,6 +238,7 @@ Saving = SaveLeftOut | SaveTasks | SaveFound | SaveAgain | SaveSettled | SaveSit
 Command = (
     FetchPage
     | FetchRobots
+    | FindServer
     | LoadPages
     | SetRates
     | SetCapacity

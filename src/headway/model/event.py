@@ -130,6 +130,35 @@ class RobotsSettled(msgspec.Struct, frozen=True):
     """The sitemaps that it names."""
 
 
+class ServerFound(msgspec.Struct, frozen=True, gc=False):
+    """The result of `FindServer`."""
+
+    site: Site
+    address: str
+    """The one to which requests are sent; empty if there is none, or it is not known."""
+
+
+class GroupLease(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The right to request a server or a domain."""
+
+    key: str
+    not_before: Instant
+    is_unclean: bool = False
+    """Its last holder died, and may have sent requests until `not_before`."""
+
+
+class GroupsGranted(msgspec.Struct, frozen=True):
+    """In a crawl by several processes: servers and domains that this one may request from now on."""
+
+    groups: tuple[GroupLease, ...]
+
+
+class GroupsRecalled(msgspec.Struct, frozen=True):
+    """Servers and domains that other processes wait for."""
+
+    groups: tuple[str, ...]
+
+
 class Found(msgspec.Struct, frozen=True):
     """Pages found other than as links of a settled page: part of a long sitemap or feed."""
 
@@ -205,7 +234,7 @@ class Draining(msgspec.Struct, frozen=True):
     """The crawl is stopping: start no more requests. Running ones may finish."""
 
 
-_FromFleet = SitesTaken | SitesLeft | CollectorsCounted | VisitHistories
+_FromFleet = SitesTaken | SitesLeft | CollectorsCounted | VisitHistories | GroupsGranted | GroupsRecalled
 _FromPerson = Seeded | Restored | CapacityChanged | Ordered | LinkShared | Draining
 FromOutside = _FromFleet | _FromPerson | Found | Again | Delivered | SitesProgressed
-Event = FromOutside | PageSettled | RobotsSettled | PagesLoaded | Tick
+Event = FromOutside | PageSettled | RobotsSettled | ServerFound | PagesLoaded | Tick

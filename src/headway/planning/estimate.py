@@ -42,8 +42,6 @@ class SiteFacts(msgspec.Struct, frozen=True, gc=False):
     rate_bytes_per_s: float = 0.0
     """Bytes divided by the time from request to end of the answer; latency is included, as in
     `Prediction`."""
-    listed_pages: int = 0
-    """In the sitemaps of a site that was asked for them before the crawl."""
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -66,7 +64,7 @@ class Assumption(msgspec.Struct, frozen=True):
     source: str
 
 
-GIVEN, MEASURED, LISTED, DEFAULT = "given", "measured", "sitemap", "default"
+GIVEN, MEASURED, DEFAULT = "given", "measured", "default"
 NO_FACTS = SiteFacts()
 
 

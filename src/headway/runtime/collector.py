@@ -10,67 +10,40 @@ from typing import NamedTuple, TypeVarTuple
 import msgspec
 from msgspec import structs
 
-from headway.http.robots import MAX_ROBOTS_BYTES, ROBOTS_LIFETIME_S, decode_robots, judge
-from headway.model.command import Copy, FetchPage, FetchRobots, SetCapacity, SetContention, SetRates
-from headway.model.event import Again, Found, PageSettled, RobotsSettled
-from headway.model.page import Capture, Kind, Lease, Outcome, Page, RobotsRules, is_again
+from headway.http.robots import RobotsAsker
+from headway.model.command import (
+    Copy,
+    FetchPage,
+    FetchRobots,
+    FindServer,
+    SetCapacity,
+    SetContention,
+    SetRates,
+)
+from headway.model.event import Again, Found, PageSettled, ServerFound
+from headway.model.page import Capture, Kind, Lease, Outcome, Page, Site, is_again
 from headway.pages import WORK_IN_PLACE, TooMuchWorkError, Work
-from headway.pages.document import REDIRECT_STATUSES, parse
+from headway.pages.document import parse
 from headway.pages.extract import Extractor, Item
 from headway.pages.fingerprint import content_digests, digest_like
 from headway.pages.parsed import Parsed, ParseOptions
 from headway.pages.sitemaps import GZIP_MARK, types_to_read
-from headway.pages.url import page_of
-from headway.ports import Archive, Clock, Fetcher, Original, PromptFetcher, Request, Response, YieldingFetcher
+from headway.ports import (
+    Archive,
+    Clock,
+    Fetcher,
+    Original,
+    PromptFetcher,
+    Request,
+    ResolvingFetcher,
+    Response,
+    YieldingFetcher,
+)
 from headway.runtime.answers import Keeper, conditions, outcome_of
 from headway.runtime.commands import WorldCommand
 from headway.runtime.driver import EventSink
 from headway.runtime.isolated import MOST_STRIKES, IsolatedWork, WorkerThread, WorkJournal
 from headway.units import Instant
-
-_RULES_READ_IN_PLACE_BYTES = 16 * 1024
-"""Larger rules of a hostile site could block the event loop for a second."""
-_MOST_SITEMAPS = 1000
-
-
-class RobotsAsker:
-    """Fetches and parses a site's robots.txt."""
-
-    def __init__(
-        self, fetcher: Fetcher, clock: Clock, worker: WorkerThread, user_agent: str, *, reads_sitemaps: bool
-    ) -> None:
-        self._fetcher = fetcher
-        self._clock = clock
-        self._worker = worker
-        self._user_agent = user_agent
-        self._reads_sitemaps = reads_sitemaps
-
-    async def ask(self, command: FetchRobots) -> RobotsSettled:
-        site = command.site
-        response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
-        outcome = outcome_of(self._clock.now(), response, None, is_known=False)
-        is_answer = response.kind is Kind.FETCHED
-        rules = await self._judge(response) if is_answer else None
-        expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
-        text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
-        named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
-        lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)
-        return RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists)
-
-    async def _judge(self, response: Response) -> RobotsRules | None:
-        if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:
-            return judge(response.status, response.body, self._user_agent)
-        return await self._worker.run(judge, response.status, response.body, self._user_agent)
-
-
-def _leads_to(response: Response) -> str | None:
-    """The target of a redirect of robots.txt. Too many redirects count as an answer without rules."""
-    location = response.header("location")
-    if response.status not in REDIRECT_STATUSES or not location:
-        return None
-    target = page_of(location, base=response.url)
-    return target.url if target is not None and target.url != response.url else None
-
 
 # Fetches, reads the answer, archives it, and reports its links. The engine makes all decisions: an answer is
 # only classified here.
@@ -152,6 +125,8 @@ class KnownPages(NamedTuple):
 class WebCollector:
     """The live web as a world (`runtime.driver.LiveWorld`)."""
 
+    finds_servers = True
+
     def __init__(
         self,
         fetcher: Fetcher,
@@ -183,7 +158,12 @@ class WebCollector:
         self._keeper = Keeper(archive, known.find_digest, clock, wanted_types)
         self._worker = WorkerThread()
         self._asker = RobotsAsker(
-            fetcher, clock, self._worker, reading.user_agent, reads_sitemaps=reading.options.read_sitemaps
+            fetcher,
+            clock,
+            self._worker.run,
+            partial(outcome_of, parsed=None, is_known=False),
+            reading.user_agent,
+            reads_sitemaps=reading.options.read_sitemaps,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_once = fetcher.fetch_at_once if isinstance(fetcher, PromptFetcher) else None
@@ -204,6 +184,8 @@ class WebCollector:
                 self._ordered.append(command)
             case FetchRobots():
                 self._begin(self._robots, command)
+            case FindServer(site):
+                self._begin(self._find_server, site)
             case SetRates(rates):
                 self._fetcher.set_rates(rates)
             case SetCapacity(capacity):
@@ -474,6 +456,11 @@ class WebCollector:
         if len(response.body) <= _PARSED_IN_PLACE_BYTES:
             return extractor.items(*work), ""
         return await self._worker.run(extractor.items, *work), ""
+
+    async def _find_server(self, site: Site) -> None:
+        fetcher = self._fetcher
+        address = await fetcher.address_of(site) if isinstance(fetcher, ResolvingFetcher) else ""
+        self._sink.tell(ServerFound(site, address))
 
     async def _robots(self, command: FetchRobots) -> None:
         self._sink.tell(await self._asker.ask(command))

@@ -11,6 +11,7 @@ from headway.model.command import (
     Decision,
     FetchPage,
     FetchRobots,
+    FindServer,
     LoadPages,
     PageState,
     SaveSettled,
@@ -58,7 +59,9 @@ def _can_wait(saving: Saving) -> bool:
 
 
 _SAVINGS = frozenset(get_args(Saving))
-WorldCommand = FetchPage | FetchRobots | SetRates | SetCapacity | SetContention
+WorldCommand = FetchPage | FetchRobots | FindServer | SetRates | SetCapacity | SetContention
+
+_FOR_WORLDS = frozenset(get_args(WorldCommand))
 
 
 class World(Protocol):
@@ -101,8 +104,8 @@ class CommandRouter:
                 self._journal.decide(decision)
             if type(command) in _SAVINGS:
                 self.batch.append(command)  # type: ignore[arg-type]
-            elif isinstance(command, FetchPage | FetchRobots | SetRates | SetCapacity | SetContention):
-                self._world.start(now, command)
+            elif type(command) in _FOR_WORLDS:
+                self._world.start(now, command)  # type: ignore[arg-type]
             elif isinstance(command, WakeAt):
                 self.wake_at = command.at
             elif isinstance(command, LoadPages):

@@ -17,6 +17,7 @@ from headway.model.command import (
     Decision,
     FetchPage,
     FetchRobots,
+    FindServer,
     LoadPages,
     SetCapacity,
     SetRates,
@@ -434,7 +435,7 @@ class VirtualDriver:
         if self._on_command is not None:
             self._on_command(now, command)
         match command:
-            case FetchPage() | FetchRobots() | SetRates() | SetCapacity():
+            case FetchPage() | FetchRobots() | FindServer() | SetRates() | SetCapacity():
                 self._world.start(now, command)
             case WakeAt(at):
                 self._wake_at = self.alarm(now, at)

@@ -165,6 +165,8 @@ class WithRefresher:
     """The main crawl's collector. It closes the refresher first: everything that the refresher has archived
     must be reported before the last commit."""
 
+    finds_servers = True
+
     def __init__(self, inner: WebCollector, refresher: Callable[[], ProxyRefresher | None]) -> None:
         self._refresher = refresher
         self._inner = inner

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from msgspec import structs
+
 from headway.config.job import Job
 from headway.config.values import rate, toml
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
@@ -171,7 +173,8 @@ class Circumstances:
 WHOLE = Circumstances()
 
 
-def build_engine(job: Job, circumstances: Circumstances = WHOLE) -> Engine:
+def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_servers: bool = False) -> Engine:
+    """`finds_servers`: the world looks up names for the engine (`FindServer`)."""
     crawl = job.file.crawl
     politeness = build_politeness(job)
     revisit = build_revisit(job)
@@ -206,6 +209,10 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE) -> Engine:
             is_part=circumstances.is_part,
             holds_sites=crawl.crawlers is not None,
             links_at_once=circumstances.links_at_once,
+            groups=structs.replace(job.groups, is_shared=circumstances.is_part),
+            # A proxy looks names up itself, and all answers come from its address.
+            knows_servers=crawl.proxy is None,
+            finds_servers=finds_servers,
         ),
         bound=LinkBound(job.timetable, circumstances.quotas_of(job)),
         # Without a planner rates are learnt all the same, for later crawls.
@@ -352,7 +359,8 @@ class Runtime(Generic[W_co]):
     def from_job(job: Job, clock: Clock, world: W, circumstances: Circumstances = WHOLE) -> Runtime[W]:
         """The engine has everything that the job asks for: planner, deadlines, timetable, quotas, admission,
         politeness, traps, revisits. `circumstances`: what the job does not say."""
-        return Runtime(job, clock, world, build_engine(job, circumstances), circumstances)
+        engine = build_engine(job, circumstances, finds_servers=getattr(world, "finds_servers", False))
+        return Runtime(job, clock, world, engine, circumstances)
 
     def seeded(self, started_at: Instant) -> Seeded:
         """The event that begins the crawl. Deadlines count from `started_at`."""

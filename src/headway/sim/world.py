@@ -10,8 +10,8 @@ import msgspec
 
 from headway.engine.decisions import in_order
 from headway.errors import HeadwayError
-from headway.model.command import FetchPage, FetchRobots, SetCapacity, SetContention, SetRates
-from headway.model.event import Event, PageSettled, RobotsSettled
+from headway.model.command import FetchPage, FetchRobots, FindServer, SetCapacity, SetContention, SetRates
+from headway.model.event import Event, PageSettled, RobotsSettled, ServerFound
 from headway.model.page import AllowAll, Kind, Outcome, Page, RobotsRules, Site, Timing, tries_before
 from headway.sim.link import (
     advance,
@@ -27,6 +27,7 @@ from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 ROBOTS_BYTES = 500
 _ALLOW_ALL = AllowAll()
 NO_RULES: Mapping[Site, RobotsRules] = {}
+NO_ADDRESSES: Mapping[Site, str] = {}
 _UNKNOWN_SITE = Answering(0.0, 0.0, 1e6)
 _ROUNDING_S = 1e-9
 _NO_CLAIM_SHARE = 0.01
@@ -60,9 +61,10 @@ class GraphWorld:
         keep_open_s: Seconds,
         rules: Mapping[Site, RobotsRules] = NO_RULES,
         link_use: float = 1.0,
+        addresses: Mapping[Site, str] = NO_ADDRESSES,
     ) -> None:
-        """`rules`: the rules of sites with a robots.txt. `link_use`: the part of a bound that is used when
-        there is enough to fetch."""
+        """`rules`: the rules of sites with a robots.txt. `addresses`: of sites that share servers.
+        `link_use`: the part of a bound that is used when there is enough to fetch."""
         if len(servers) != len(web.sites):
             raise HeadwayError("the number of servers is not that of the web's sites")
         self._web = web
@@ -71,6 +73,9 @@ class GraphWorld:
         self._keep_open_s = keep_open_s
         self._rules = rules
         self._link_use = link_use
+        self._addresses = addresses
+        self.finds_servers = bool(addresses)
+        self._found: list[Event] = []
         self._capacity_bytes_per_s = UNBOUNDED
         self._slots = new_slots(max_connections)
         self._under_way: dict[int, _Transfer] = {}
@@ -87,7 +92,9 @@ class GraphWorld:
         """By URL, pages whose key is not their number: such as those of a job."""
 
     def start(
-        self, now: Instant, command: FetchPage | FetchRobots | SetRates | SetCapacity | SetContention
+        self,
+        now: Instant,
+        command: FetchPage | FetchRobots | FindServer | SetRates | SetCapacity | SetContention,
     ) -> None:
         match command:
             case SetRates(rates):
@@ -98,17 +105,22 @@ class GraphWorld:
                 self._share(now, has_changed=True)
             case SetContention():
                 pass  # its servers do not stall
+            case FindServer(site):
+                self._found.append(ServerFound(site, self._addresses.get(site, "")))
             case _:
                 self._ask(now, command)
         self._note_link(now)
 
     def next_at(self) -> Instant:
+        if self._found:
+            return Instant(-FOREVER)
         return Instant(next_change_at(self._slots)) if self._under_way else FOREVER
 
     def settle(self, now: Instant) -> Sequence[Event]:
         count = advance(self._slots, now, self._capacity_bytes_per_s)
         slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
-        events = in_order([self._ended(now, slot) for slot in slots])
+        found, self._found = self._found, []
+        events = in_order([*found, *(self._ended(now, slot) for slot in slots)])
         if slots and self._rates is not None:
             self._share(now)
         self._note_link(now)
@@ -169,7 +181,7 @@ class GraphWorld:
             outcome,
             duration_s=Seconds(now - asked_at),
             held_s=Seconds(held_s),
-            peer=site,
+            peer=self._addresses.get(site, site),
             timing=Timing(
                 asked_at,
                 now,

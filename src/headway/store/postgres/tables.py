@@ -195,6 +195,18 @@ PAGE_IDS, PLACES = "page_id_blocks", "place_blocks"
 BLOCK = 1000
 """Pages and places are numbered in blocks: each writer draws a block, and uses it without further queries."""
 
+GROUP_LEASES = """
+-- Which collector may request which server or domain (`policy.server_groups`).
+CREATE TABLE IF NOT EXISTS group_lease (
+    key text PRIMARY KEY,
+    collector_id bigint,
+    free_at double precision NOT NULL DEFAULT 0,
+    wanted_by bigint,
+    wanted_at double precision
+) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS group_lease_wanted ON group_lease (collector_id) WHERE wanted_by IS NOT NULL;
+"""
+
 _FLEET = f"""
 CREATE TABLE version (version bigint PRIMARY KEY, made_by text NOT NULL, at timestamptz DEFAULT now());
 CREATE SEQUENCE {PAGE_IDS};
@@ -250,6 +262,7 @@ CREATE TABLE latency (
     round_trip_s double precision NOT NULL,
     PRIMARY KEY (site_id, label)
 );
+{GROUP_LEASES}
 ALTER TABLE seen SET (fillfactor = 80);
 ALTER TABLE site SET (fillfactor = 50);
 ALTER TABLE waiting SET (autovacuum_vacuum_scale_factor = 0.02);
@@ -298,6 +311,8 @@ def open_or_make(address: Address, connection: psycopg.Connection[tuple[Any, ...
             _note_version(connection, step)
         if version > VERSION:
             raise _other_version(address, version)
+        if connection.execute("SELECT to_regclass('group_lease')").fetchone() == (None,):
+            _run(connection, GROUP_LEASES)
 
 
 def check_version(address: Address, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
