@@ -16,6 +16,8 @@ from headway.engine.demands import CAP, IS_OPEN, LEFT, DemandTable
 from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
 from headway.engine.shares import Shares
+from headway.engine.site_queue import MemorySiteQueue
+from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import (
     Command,
     FetchPage,
@@ -143,11 +145,11 @@ def test_tasks_keep_the_order_in_which_they_were_first_saved(tmp_path: Path) -> 
 CAPACITY = 1_000_000.0
 
 
-def engine_of(sites: int) -> Engine:
+def engine_of(sites: int, most_held: int | None = None) -> Engine:
     politeness = Politeness(interval_s=Seconds(1.0))
     return Engine(
         Policies(ordering=Deadline(), scope=Scope(), politeness=politeness, retry=RetryPolicy()),
-        EngineSettings(max_connections=50, lease_s=Seconds(1e6), asks_robots=False),
+        EngineSettings(max_connections=50, lease_s=Seconds(1e6), asks_robots=False, most_held=most_held),
         bound=LinkBound(Timetable(BytesPerSecond(CAPACITY))),
         planner=BandwidthPlanner(Allocator(), politeness, Prediction(BytesPerSecond(1e6))),
     )
@@ -232,3 +234,46 @@ def test_what_ended_sites_leave_goes_to_the_next_of_the_plan(
     for row in range(len(sites)):
         expected = 0.0 if row in ended else float(again[row])
         assert shares.rates.get(row, 0.0) == pytest.approx(expected, abs=1e-6 * link)
+
+
+# -- memory -------------------------------------------------------------------------------------------------
+
+
+def objects_of(engine: Engine) -> int:
+    kept = [*engine.frontier._queues, *engine.stats._entries]
+    return sum(isinstance(each, MemorySiteQueue | SiteStats) for each in kept)
+
+
+@pytest.mark.parametrize("sites", [2000, 6000])
+def test_only_sites_in_progress_are_objects_whatever_the_number_of_the_others(sites: int) -> None:
+    engine = engine_of(sites, most_held=100)
+    tasks = tuple(Task(site_of(n), (page_of(n, 0).url,), Instant(9e5 + n)) for n in range(sites))
+    pages = tuple(page_of(n, page) for n in range(sites) for page in range(3))
+    engine.step(NOW, Seeded(tasks, pages))
+    assert len(engine.stats.by_site) == sites
+    assert engine.frontier.waiting + engine.in_flight == 3 * sites
+    assert objects_of(engine) < 300
+    assert [engine.stats.by_site[task.site].task for task in tasks] == list(tasks)
+    waiting = sum(engine.frontier.waiting_of(task.site) for task in tasks)
+    assert waiting == engine.frontier.waiting
+    assert objects_of(engine) < 300, "looking makes no objects that stay"
+
+
+@given(
+    st.lists(st.sampled_from(["/", "/a", "/b?c=d", "//x"]), max_size=3),
+    st.one_of(st.none(), st.floats(0, 1e10)),
+    st.floats(0.01, 100),
+    st.one_of(st.none(), st.integers(0, 10**12)),
+)
+def test_a_packed_task_is_the_same_task(
+    paths: list[str], due: float | None, weight: float, most: int | None
+) -> None:
+    site = site_of(1)
+    seeds = (*(f"{site}{path}" for path in paths), "https://elsewhere.test/")
+    task = Task(site, seeds, None if due is None else Instant(due), weight, most, most, None, None)
+    stats = CrawlStats()
+    stats.open(task)
+    assert stats.has(task)
+    assert not stats.has(Task(site, seeds, Instant(1.5), weight, 7))
+    assert stats.by_site[site].task == task
+    assert stats.site_stats(site).task == task

@@ -27,7 +27,6 @@ from headway.engine.demands import (
 )
 from headway.engine.frontier import Frontier
 from headway.engine.shares import Advice, Arrived, Outlook, Shares, advice_on
-from headway.engine.site_queue import MemorySiteQueue
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.errors import HeadwayError
 from headway.model.command import DeadlineForecast
@@ -173,7 +172,7 @@ class BandwidthPlanner:
         self._claims: dict[Site, BytesPerSecond] = {}
         self._outlook = Outlook()
         self._forecasts: list[DeadlineForecast] = []
-        self._moved: list[MemorySiteQueue] = []
+        self._moved: list[int] = []
         self._rows = 0
         self._plan_at = Instant(-FOREVER)
         self._hand_on_at = FOREVER
@@ -255,7 +254,7 @@ class BandwidthPlanner:
             if first:
                 yield
             part = changed[first : first + _ROWS_AT_ONCE // 4]
-            self.table.update(now, stats, part, capacity_bytes_per_s)
+            self.table.update(now, stats, [frontier.at(number) for number in part], capacity_bytes_per_s)
         rows = self.table.wanting_rows()
         is_large = len(rows) > _ROWS_AT_ONCE
         self._rows = len(rows)
@@ -268,7 +267,7 @@ class BandwidthPlanner:
             yield
         more_bytes = self.table.column(LEFT, rows) - self.table.column(EXPECTED, rows)
         doubt = Doubt(more_bytes, self.table.column(SPREAD, rows))
-        self._arrived.advance(now, self._shares.rates, lambda row: stats.site_stats(self.table.site(row)))
+        self._arrived.advance(now, self._shares.rates, lambda row: stats.look_at(self.table.site(row)))
         work = replace(work, left_bytes=self._arrived.less(rows, work.left_bytes - more_bytes))
         again_at = self._decide(now, rows, (work, doubt), capacity, Seconds(pause_s / 10))
         if is_large:
@@ -336,11 +335,11 @@ class BandwidthPlanner:
         self._handed_on_at, self._hand_on_at = now, FOREVER
         changed = frontier.take_changed()
         self._moved += changed
-        self.table.update(now, stats, changed, self._most_bytes_per_s)
-        self._shares.hand_on([queue.number for queue in changed], self.table)
+        self.table.update(now, stats, [frontier.at(number) for number in changed], self._most_bytes_per_s)
+        self._shares.hand_on(changed, self.table)
 
-    def take_moved(self) -> list[MemorySiteQueue]:
-        """The queues whose demands were computed since the last call: their latest starts may be others."""
+    def take_moved(self) -> list[int]:
+        """The sites whose demands were computed since the last call: their latest starts may be others."""
         moved, self._moved = self._moved, []
         return moved
 
@@ -378,7 +377,7 @@ class BandwidthPlanner:
                 # Its rate is what the sites before it leave, and these need the whole link in turn.
                 claims[site] = BytesPerSecond(min(rate, _LEFTOVER_SHARE * capacity_bytes_per_s))
                 continue
-            site_stats = stats.site_stats(site)
+            site_stats = stats.look_at(site)
             # The part of the time that is not spent in pauses.
             receiving = 1 - rate * self.table.pause_s(site_stats) / mean_page_bytes(site_stats)
             claim = rate / receiving if receiving > 0 else capacity_bytes_per_s
@@ -397,7 +396,7 @@ class BandwidthPlanner:
             for row, rate in self._shares.rates.items()
             if rate >= _NEARLY_CAP * self.table.value(CAP, row)
         ]
-        at_cap = [site for site in at_cap if stats.site_stats(site).task.cap_bytes_per_s is None]
+        at_cap = [site for site in at_cap if stats.look_at(site).task.cap_bytes_per_s is None]
         for site in at_cap:
             rates[site] = BytesPerSecond(rates[site] + spare / len(at_cap))
         return rates
@@ -464,8 +463,8 @@ class BandwidthPlanner:
         return self.table.assumptions_of(now, site_stats, frontier)
 
     def _row_of(self, site: Site) -> int | None:
-        queue = None if self._frontier is None else self._frontier.peek(site)
-        return None if queue is None else queue.number
+        number = -1 if self._frontier is None else self._frontier.number_of(site)
+        return None if number < 0 else number
 
 
 def _pause_s(rows: int) -> Seconds:

@@ -89,14 +89,14 @@ class DemandTable:
         rows = []
         for queue in queues:
             self._sites[queue.number] = queue.site
-            rows.append(self._row(now, stats.site_stats(queue.site), queue, most_bytes_per_s))
+            rows.append(self._row(now, stats.look_at(queue.site), queue, most_bytes_per_s))
         self._rows[numbers] = rows
         self.rows_computed += len(rows)
 
     def _make_room(self, rows: int) -> None:
         self._sites += [Site("")] * (rows - len(self._sites))
         if rows > len(self._rows):
-            larger = np.zeros((max(rows, 2 * len(self._rows)), _COLUMNS))
+            larger = np.zeros((max(rows, len(self._rows) * 5 // 4), _COLUMNS))
             larger[: len(self._rows)] = self._rows
             self._rows = larger
 
@@ -206,7 +206,8 @@ class DemandTable:
 
     def assumptions_of(self, now: Instant, site_stats: SiteStats, frontier: Frontier) -> SiteAssumptions:
         """The assumptions that the plan of a site is based on, each with its source."""
-        evidence = self._evidence(site_stats, frontier.queue(site_stats.site))
+        queue = frontier.peek(site_stats.site) or frontier.queue(site_stats.site)
+        evidence = self._evidence(site_stats, queue)
         learnt, seen = f"learnt in {self._knowledge.source}", evidence.fetched_pages > 0
         facts = evidence.facts
         if evidence.given_bytes is not None:

@@ -172,7 +172,7 @@ class Discovery:
         self._scope = scope
         self._frontier = frontier
         self._stats = stats
-        self.sites = SiteBudget(scope)
+        self.sites = SiteBudget(scope, stats.has_site)
         self.seen = seen_set()
         self._redirects: dict[PageKey, int] = {}
         """The number of redirects in a row that led to a waiting page, if any."""

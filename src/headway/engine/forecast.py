@@ -10,6 +10,7 @@ only sites that have changed are read again.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,9 @@ from headway.planning.ends import (
     Level,
     Numbers,
     Workload,
+    alike,
     expected_ends,
+    expected_ends_in_steps,
 )
 from headway.planning.estimate import (
     NO_FACTS,
@@ -43,7 +46,15 @@ from headway.units import Instant, Seconds
 
 _REFRESH_S, _LATEST_REFRESH_S = 1.0, 10.0
 _REFRESH_S_PER_SITE = 1e-3
-"""With 10,000 sites a forecast takes about a fifth of a second, so it is made each 10 seconds."""
+_MOST_ROWS = 1000
+"""More sites are computed as groups of sites that are alike."""
+_ALIKE = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
+"""Sites are alike if they differ by less than such a factor: the first that leaves few enough groups."""
+_READ_AT_ONCE = 1500
+_STEPS_AT_ONCE, _LOOK_S = 2, 0.5
+"""A look takes some milliseconds at most, also with very many sites: it goes on with what the last began."""
+_JUDGED_SITES = 10_000
+"""The ranges of so many sites are compared with their ends: enough to know how wide ranges have to be."""
 _GROWN = 1.05
 """The pages left of a site are estimated again when it has grown by this factor; in between they follow the
 number of waiting pages."""
@@ -104,6 +115,9 @@ class Forecaster:
         """For each site that has ended, the share of its forecasts that held."""
         self._begun_at: Instant | None = None
         self._looked_at = Instant(-math.inf)
+        self._steps: Generator[None, None, None] | None = None
+        """The forecast that is being computed."""
+        self._last_look_at = Instant(-math.inf)
         self._pause_s = 0.0
         self._points: Floats = np.zeros(0)
         """Seconds from the last look to the end of each row, uncorrected; NaN without one."""
@@ -122,16 +136,52 @@ class Forecaster:
         frontier: Frontier,
         bound: LinkBound,
     ) -> Forecast | None:
-        """The forecast of the crawl's end; None if nothing is left. Computed again if the last one is too
-        old."""
+        """The forecast of the crawl's end; None if nothing is left, or nothing is known yet. Computed again
+        if the last one is too old; with very many sites over several looks."""
         if self._begun_at is None:
             self._begun_at = now
-        if not self._looked_at <= now < self._looked_at + self._pause_s:
-            self._read(stats, frontier)
-            self._compute(now, bound)
-            self._looked_at = now
-            self._pause_s = min(_LATEST_REFRESH_S, max(_REFRESH_S, _REFRESH_S_PER_SITE * self._count))
+        if 0 <= now - self._last_look_at < _LOOK_S:
+            return self._crawl
+        if self._steps is None and not self._looked_at <= now < self._looked_at + self._pause_s:
+            self._steps = self._look_in_steps(now, stats, frontier, bound)
+        if self._steps is not None:
+            self._last_look_at = now
+            for _ in range(_STEPS_AT_ONCE):
+                if next(self._steps, self) is self:
+                    self._steps = None
+                    break
         return self._crawl
+
+    def _look_in_steps(
+        self, now: Instant, stats: CrawlStats, frontier: Frontier, bound: LinkBound
+    ) -> Generator[None, None, None]:
+        while self._read(stats, frontier):
+            yield
+        rows = np.flatnonzero(self._rows[: self._count, IS_OPEN] > 0)
+        points = np.full(self._count, math.nan)
+        link = [(float(from_s), float(rate)) for from_s, _, rate in bound.ahead(now, _HORIZON_S)]
+        least_s, work = 0.0, None
+        if len(rows) and link and not bound.is_paused:
+            work = self._work(rows)
+            least_s = float((np.maximum(0.0, self._rows[rows, WAITING] - 1.0) * work.pause_s).max())
+            if len(rows) <= _MOST_ROWS:
+                points[rows] = expected_ends(work, link, self._max_connections)
+            else:
+                yield
+                for step in _ALIKE:
+                    groups, group_of = alike(work, step)
+                    if len(groups.pages) <= _MOST_ROWS:
+                        break
+                    yield
+                yield
+                ends_s = yield from expected_ends_in_steps(groups, link, self._max_connections)
+                points[rows] = ends_s[group_of]
+        self._points, self._looked_at, self._crawl = points, now, None
+        self._pause_s = min(_LATEST_REFRESH_S, max(_REFRESH_S, _REFRESH_S_PER_SITE * self._count))
+        if work is not None:
+            longest_s = float(points[rows].max())
+            self._crawl = self._range(longest_s, self._crawl_factors, self.crawl_level, least_s)
+            self._remember(now, rows, points[rows])
 
     def of(self, queue: MemorySiteQueue) -> SiteForecast | None:
         """The forecast of a site at the last look; None for one that is complete, or was not known then."""
@@ -180,28 +230,13 @@ class Forecaster:
 
     # -- computing --------------------------------------------------------------------------------------
 
-    def _compute(self, now: Instant, bound: LinkBound) -> None:
-        rows = np.flatnonzero(self._rows[: self._count, IS_OPEN] > 0)
-        self._points = np.full(self._count, math.nan)
-        self._looked_at = now
-        self._crawl = None
-        if not len(rows):
-            return
-        work = self._work(rows)
-        link = [(float(from_s), float(rate)) for from_s, _, rate in bound.ahead(now, _HORIZON_S)]
-        if bound.is_paused or not link:
-            return
-        ends_s = expected_ends(work, link, self._max_connections)
-        self._points[rows] = ends_s
-        least_s = float((np.maximum(0.0, self._rows[rows, WAITING] - 1.0) * work.pause_s).max())
-        self._crawl = self._range(float(ends_s.max()), self._crawl_factors, self.crawl_level, least_s)
-        self._remember(now, rows, ends_s)
-
     def _remember(self, now: Instant, rows: Numbers, ends_s: Floats) -> None:
         assert self._begun_at is not None
         assert self._crawl is not None
         self._said_of_crawl.setdefault(min(int(self._crawl.progress * BUCKETS), BUCKETS - 1), self._crawl)
         passed_s = now - self._begun_at
+        judged = rows < _JUDGED_SITES
+        rows, ends_s = rows[judged], ends_s[judged]
         progress = passed_s / np.maximum(passed_s + ends_s, 1e-9)
         bucket = np.minimum((progress * BUCKETS).astype(np.int64), BUCKETS - 1)
         new = np.isnan(self._said[rows, bucket, 0])
@@ -235,19 +270,20 @@ class Forecaster:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def _read(self, stats: CrawlStats, frontier: Frontier) -> None:
-        """Take in the sites that have changed, and new ones."""
-        queues = frontier.take_unseen()
-        self._count = max(self._count, 1 + max((queue.number for queue in queues), default=-1))
+    def _read(self, stats: CrawlStats, frontier: Frontier) -> bool:
+        """Take in sites that have changed, and new ones. True if more have changed."""
+        numbers = frontier.take_unseen(_READ_AT_ONCE)
+        self._count = max(self._count, 1 + max(numbers, default=-1))
         if self._count > len(self._rows):
-            more = max(self._count, 2 * len(self._rows)) - len(self._rows)
+            more = max(self._count, len(self._rows) * 5 // 4) - len(self._rows)
             self._rows = np.concatenate((self._rows, np.zeros((more, _COLUMNS))))
-            self._said = np.concatenate((self._said, np.full((more, BUCKETS, 2), math.nan)))
+            judged = min(len(self._rows), _JUDGED_SITES) - len(self._said)
+            self._said = np.concatenate((self._said, np.full((judged, BUCKETS, 2), math.nan)))
         grown: list[int] = []
         features: list[tuple[float, ...]] = []
-        for queue in queues:
-            row = queue.number
-            site_stats = stats.site_stats(queue.site)
+        for row in numbers:
+            queue = frontier.at(row)
+            site_stats = stats.look_at(queue.site)
             was_open = self._rows[row, IS_OPEN] > 0
             self._rows[row] = self._row(site_stats, queue, self._rows[row])
             pages = site_stats.growth.pages
@@ -259,6 +295,7 @@ class Forecaster:
                 self._judge(row, site_stats.ended_at)
         if grown:
             self._estimate(np.array(grown), np.array(features).reshape(-1, len(FEATURES)))
+        return len(numbers) == _READ_AT_ONCE
 
     def _row(self, site_stats: SiteStats, queue: MemorySiteQueue, before: Floats) -> tuple[float, ...]:
         task, facts = site_stats.task, self._knowledge.sites.get(site_stats.site, NO_FACTS)
@@ -303,6 +340,8 @@ class Forecaster:
         self._rows[rows, PAGES_AT] = np.exp(features[:, 1])
 
     def _judge(self, row: int, ended_at: Instant) -> None:
+        if row >= len(self._said):
+            return
         said = self._said[row]
         known = ~np.isnan(said[:, 0])
         if known.any():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from headway.engine.page_queue import Waiting
 from headway.engine.site_heap import NO_SITE, UNSURE, SiteHeap, SiteOrder
 from headway.engine.site_queue import (
     DiskBackedSiteQueue,
+    IdleQueues,
     MemorySiteQueue,
     ReorderableSiteQueue,
     pages_held_each,
     pages_loaded_each,
 )
+from headway.engine.stats import SiteNumbers
 from headway.model.command import WaitingRecord
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering
@@ -21,6 +24,7 @@ from headway.units import FOREVER, BytesPerSecond, Instant
 
 _LOADED_AHEAD = 256
 """For so many of the next sites, pages are loaded together."""
+_HAS_QUEUE, _NOTED, _UNSEEN = 1, 2, 4
 
 
 class Frontier:
@@ -29,10 +33,18 @@ class Frontier:
     A site that has pages and is not busy is in one of two heaps: `sleeping`, by the instant from which it may
     be asked, or `ready`, by the ordering's key. A learning ordering is given the links of settled pages, and
     may change the keys of waiting pages; other orderings have no cost for that.
+
+    A queue is an object while pages of it are in memory or in flight; an idle one, whose pages are in the
+    store, is put away in columns.
     """
 
     def __init__(
-        self, ordering: Ordering, most_held: int | None = None, *, holds_sites: bool = False
+        self,
+        ordering: Ordering,
+        most_held: int | None = None,
+        *,
+        holds_sites: bool = False,
+        numbers: SiteNumbers | None = None,
     ) -> None:
         """`most_held`: how many waiting pages that are due are kept in memory, the others in the store; None:
         all. A learning ordering keeps all of them in memory. `holds_sites`: a site gives out pages only when
@@ -42,16 +54,21 @@ class Frontier:
         self._holds_sites = holds_sites
         self._lent: set[PageKey] = set()
         """Pages in flight, if the ordering learns from their links."""
-        self._queues: dict[Site, MemorySiteQueue] = {}
-        self._numbered: list[MemorySiteQueue] = []
+        self._numbers = SiteNumbers() if numbers is None else numbers
+        self._queues: list[MemorySiteQueue | None] = []
+        """By number; None: the site is idle, or has no queue."""
+        self._idle = IdleQueues()
+        self._flags = bytearray()
+        """By number: whether a site has a queue, and for whom it has changed."""
+        self._count = 0
         self._sleeping: SiteOrder = SiteHeap()
         """Each with its key for `_ready`, unless deferred pages become due before the site wakes."""
         self._ready: SiteOrder = SiteHeap()
         self._changed: list[MemorySiteQueue] = []
-        self._noted: list[MemorySiteQueue] = []
-        """Queues that have changed since `take_changed`."""
-        self._unseen: list[MemorySiteQueue] = []
-        """Queues that have changed since `take_unseen`."""
+        self._noted = array("i")
+        """The numbers of queues that have changed since `take_changed`."""
+        self._unseen = array("i")
+        """The numbers of queues that have changed since `take_unseen`."""
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
         self._held_each = self._loaded_each = self._trimmed_to = 0
@@ -65,35 +82,61 @@ class Frontier:
         """Waiting pages in memory that are due, if others are in the store."""
 
     def queue(self, site: Site) -> MemorySiteQueue:
-        queue = self._queues.get(site)
+        """The queue of a site, to be changed; a site without one gets one."""
+        number = self._numbers.number(site)
+        if number >= len(self._flags):
+            more = max(number + 1, len(self._flags) * 9 // 8) - len(self._flags)
+            self._flags += bytes(more)
+            self._queues += [None] * more
+        queue = self._queues[number]
         if queue is None:
-            queue = self._queues[site] = self._new_queue(site)
-            queue.number = len(self._numbered)
-            queue.is_held = self._holds_sites
-            self._numbered.append(queue)
+            name = self._numbers.sites[number]
+            if self._flags[number] & _HAS_QUEUE:
+                queue = self._idle.take(name, number)
+            else:
+                self._flags[number] = _HAS_QUEUE
+                self._count += 1
+                queue = self._new_queue(name)
+                queue.number = number
+                queue.is_held = self._holds_sites
+            self._queues[number] = queue
         return queue
 
     def peek(self, site: Site) -> MemorySiteQueue | None:
-        """The queue of a site, if it has one. Readers must not create queues: the order of their creation
-        decides ties, so the crawl would depend on when it was looked at."""
-        return self._queues.get(site)
+        """The queue of a site, if it has one, to be read. Readers must not create queues: the order of their
+        creation decides ties, so the crawl would depend on when it was looked at."""
+        number = self.number_of(site)
+        return None if number < 0 else self.at(number)
+
+    def number_of(self, site: Site) -> int:
+        """The number of a site that has a queue, else -1."""
+        number = self._numbers.find(site)
+        return number if 0 <= number < len(self._flags) and self._flags[number] & _HAS_QUEUE else -1
+
+    def at(self, number: int) -> MemorySiteQueue:
+        """The queue with a number, to be read."""
+        return self._queues[number] or self._idle.take(self._numbers.sites[number], number)
 
     def waiting_of(self, site: Site) -> int:
         """The number of waiting pages of a site. Like `peek`, it creates no queue."""
-        queue = self._queues.get(site)
-        return 0 if queue is None else queue.waiting
+        number = self.number_of(site)
+        if number < 0:
+            return 0
+        queue = self._queues[number]
+        return self._idle.waiting(number) if queue is None else queue.waiting
 
     def _new_queue(self, site: Site) -> MemorySiteQueue:
         if self._learning is not None:
             return ReorderableSiteQueue(site)
         if self._most_held is None:
             return MemorySiteQueue(site)
-        self._held_each = pages_held_each(self._most_held, len(self._queues) + 1)
+        self._held_each = pages_held_each(self._most_held, self._count)
         self._loaded_each = pages_loaded_each(self._most_held, self._held_each)
         if 2 * self._held_each <= self._trimmed_to:
             # With more sites, each earlier queue may keep fewer pages.
-            for queue in self._queues.values():
-                assert isinstance(queue, DiskBackedSiteQueue)
+            for queue in self._queues:
+                if not isinstance(queue, DiskBackedSiteQueue):
+                    continue
                 before = queue.held
                 queue.trim(self._held_each, self._loaded_each)
                 self.held += queue.held - before
@@ -107,7 +150,8 @@ class Frontier:
         return self._most_held
 
     def queues(self) -> Iterator[MemorySiteQueue]:
-        return iter(self._queues.values())
+        """All queues, to be read."""
+        return (self.at(number) for number, flags in enumerate(self._flags) if flags & _HAS_QUEUE)
 
     def put(self, page: Page, attempt: int = 0, not_before: Instant | None = None) -> None:
         self._serial += 1
@@ -125,13 +169,13 @@ class Frontier:
 
     def occupy(self, site: Site) -> None:
         """Mark a site as busy: no page of it is given out until `free`."""
-        queue = self._queues[site]
+        queue = self.queue(site)
         queue.busy = True
         self._mark(queue)
 
     def free(self, site: Site, at: Instant) -> None:
         """Mark a site as free from an instant on."""
-        queue = self._queues.get(site) or self.queue(site)
+        queue = self.queue(site)
         queue.busy = False
         queue.free_at = at
         self._mark(queue)
@@ -146,18 +190,19 @@ class Frontier:
         return place
 
     def unpark(self, site: Site) -> None:
-        queue = self._queues[site]
+        queue = self.queue(site)
         queue.is_parked = False
         self._mark(queue, is_noted=False)
 
     def serve_only(self, rate_of: Callable[[Site], BytesPerSecond | None]) -> None:
         """Hold back the sites without a rate. A site of which nothing is due is not held back: the planner
         learns of a page when the time of its next visit has come."""
-        for queue in self._queues.values():
+        for queue in self.queues():
             is_held = queue.due > 0 and rate_of(queue.site) is None
             if is_held != queue.is_held:
-                queue.is_held = is_held
-                self._mark(queue)
+                changed = self.queue(queue.site)
+                changed.is_held = is_held
+                self._mark(changed)
 
     def count_elsewhere(self, site: Site, waiting: int) -> None:
         """Count the pages of a site that wait in the process that crawls it. None is given out here."""
@@ -174,18 +219,20 @@ class Frontier:
         number = self._ready.first()
         if number == NO_SITE:
             return None
-        if not self._numbered[number].is_loaded:
+        queue = self._queues[number]
+        if queue is None or not queue.is_loaded:
             self._load_next()
             number = self._ready.first()
-        return self._numbered[number] if number != NO_SITE and self._numbered[number].is_loaded else None
+            queue = None if number == NO_SITE else self._queues[number]
+        return None if queue is None or not queue.is_loaded else queue
 
     def next_sites(self, now: Instant, most: int) -> list[MemorySiteQueue]:
         """The first free sites, in the order in which `next_site` would return them."""
         self._update_heaps(now)
-        queues = [self._numbered[number] for number in self._ready.first_few(most)]
-        if not all(queue.is_loaded for queue in queues):
+        found = [self._queues[number] for number in self._ready.first_few(most)]
+        queues = [queue for queue in found if queue is not None and queue.is_loaded]
+        if len(queues) < len(found):
             self._load_next()
-            queues = [queue for queue in queues if queue.is_loaded]
         return queues
 
     @property
@@ -197,7 +244,9 @@ class Frontier:
     def _load_next(self) -> None:
         """Ask for the pages of the next sites. Until they are loaded, the sites are not ready."""
         for number in self._ready.first_few(max(0, self._ahead - self._loading - len(self._short))):
-            queue = self._numbered[number]
+            queue = self._queues[number]
+            if queue is None:
+                queue = self.queue(self._numbers.sites[number])
             if isinstance(queue, DiskBackedSiteQueue) and not queue.is_loaded:
                 self._short[queue.site] = queue
                 self._ready.remove(number)
@@ -308,7 +357,9 @@ class Frontier:
             self.held -= queue.unload()
             return
         while self.held > self._most_held and len(self._loaded) > self._ahead:
-            self.held -= self._loaded.pop(next(iter(self._loaded))).unload()
+            other = self._loaded.pop(next(iter(self._loaded)))
+            self.held -= other.unload()
+            self._mark(other, is_noted=False)
 
     def _note_if_short(self, queue: MemorySiteQueue) -> None:
         if not isinstance(queue, DiskBackedSiteQueue) or not queue.is_short(self._held_each):
@@ -325,36 +376,39 @@ class Frontier:
             return
         self._lent.discard(page.key)
         for shifted in self._learning.settled(page, links):
-            queue = self._queues.get(shifted.site)
+            number = self.number_of(shifted.site)
+            queue = None if number < 0 else self._queues[number]
             if isinstance(queue, ReorderableSiteQueue) and queue.change_key(
                 shifted.key, self._ordering.page_key(shifted)
             ):
                 self._mark(queue)
 
-    def sites_changed(self, queues: Iterable[MemorySiteQueue] | None = None) -> None:
+    def sites_changed(self, numbers: Iterable[int] | None = None) -> None:
         """Compute the keys of these sites again, or of all, because what the ordering knows of them has
         changed."""
-        for queue in self._queues.values() if queues is None else queues:
-            self._mark(queue, is_noted=False)
+        if numbers is None:
+            numbers = [number for number, flags in enumerate(self._flags) if flags & _HAS_QUEUE]
+        for number in numbers:
+            self._mark(self.queue(self._numbers.sites[number]), is_noted=False)
 
     def task_changed(self, site: Site) -> None:
         """The deadline or the limits of a site have changed."""
-        queue = self._queues.get(site)
-        if queue is not None:
-            self._mark(queue)
+        if self.number_of(site) >= 0:
+            self._mark(self.queue(site))
 
-    def take_changed(self) -> list[MemorySiteQueue]:
-        """The queues that have changed since the last call, each once."""
-        changed, self._noted = self._noted, []
-        for queue in changed:
-            queue.is_noted = False
+    def take_changed(self) -> Sequence[int]:
+        """The numbers of the queues that have changed since the last call, each once."""
+        changed, self._noted = self._noted, array("i")
+        for number in changed:
+            self._flags[number] &= ~_NOTED
         return changed
 
-    def take_unseen(self) -> list[MemorySiteQueue]:
-        """As `take_changed`, for one who only looks."""
-        unseen, self._unseen = self._unseen, []
-        for queue in unseen:
-            queue.is_unseen = False
+    def take_unseen(self, most: int) -> Sequence[int]:
+        """As `take_changed`, for one who only looks, and at most so many."""
+        unseen = self._unseen[:most]
+        del self._unseen[:most]
+        for number in unseen:
+            self._flags[number] &= ~_UNSEEN
         return unseen
 
     def next_ready_at(self, now: Instant) -> Instant:
@@ -367,7 +421,7 @@ class Frontier:
         if self._learning is not None and self.waiting and self._learning.is_due():
             self._reorder(self._learning)
         for number in self._sleeping.move_until(now, self._ready):
-            self._mark(self._numbered[number])
+            self._mark(self.queue(self._numbers.sites[number]))
         if not self._changed:
             return
         changed, self._changed = self._changed, []
@@ -379,15 +433,26 @@ class Frontier:
         if not queue.is_changed:
             queue.is_changed = True
             self._changed.append(queue)
-        if is_noted and not queue.is_noted:
-            queue.is_noted = True
-            self._noted.append(queue)
-        if is_noted and not queue.is_unseen:
-            queue.is_unseen = True
-            self._unseen.append(queue)
+        if is_noted:
+            self._note(queue.number)
+
+    def _note(self, number: int) -> None:
+        flags = self._flags[number]
+        if not flags & _NOTED:
+            self._noted.append(number)
+        if not flags & _UNSEEN:
+            self._unseen.append(number)
+        self._flags[number] = flags | _NOTED | _UNSEEN
+
+    def _put_away(self, queue: MemorySiteQueue) -> None:
+        """Keep an idle queue in columns."""
+        if isinstance(queue, DiskBackedSiteQueue) and queue.is_idle and queue.site not in self._short:
+            self._loaded.pop(queue.number, None)
+            self._idle.put(queue)
+            self._queues[queue.number] = None
 
     def _reorder(self, learning: LearningOrdering) -> None:
-        queues = [queue for queue in self._queues.values() if isinstance(queue, ReorderableSiteQueue)]
+        queues = [queue for queue in self._queues if isinstance(queue, ReorderableSiteQueue)]
         pages = [waiting for queue in queues for waiting in queue.all_pages()]
         pages.sort(key=lambda waiting: waiting.serial)
         learning.reorder([waiting.page for waiting in pages])
@@ -396,6 +461,10 @@ class Frontier:
         self.sites_changed()
 
     def _place(self, now: Instant, queue: MemorySiteQueue) -> None:
+        self._place_in_heap(now, queue)
+        self._put_away(queue)
+
+    def _place_in_heap(self, now: Instant, queue: MemorySiteQueue) -> None:
         queue.is_changed = False
         number, at = queue.number, queue.ready_at()
         if at > now:
@@ -409,9 +478,8 @@ class Frontier:
                 self.held += queue.held - before
             else:
                 queue.admit_due(now)
-            if queue.deferred_visits != visits and not queue.is_noted:
-                queue.is_noted = True
-                self._noted.append(queue)
+            if queue.deferred_visits != visits:
+                self._note(number)
             key = self._ordering.site_key(queue)
             self._ready.put(number, key, queue.first_serial, key)
             return

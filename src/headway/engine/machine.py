@@ -88,7 +88,9 @@ class Engine:
         self._ordering = ordering
         self._holds_sites = settings.holds_sites and planner is not None
         self._held_some = False
-        self.frontier = Frontier(ordering, settings.most_held, holds_sites=self._holds_sites)
+        self.frontier = Frontier(
+            ordering, settings.most_held, holds_sites=self._holds_sites, numbers=self.stats.numbers
+        )
         self.bound = bound or LinkBound()
         self.planner = planner
         self.forecaster = forecaster
@@ -246,13 +248,14 @@ class Engine:
 
     def _seed(self, now: Instant, event: Seeded) -> None:
         tasks = self._start_pages.follow(event.tasks)
-        for task in tasks:
-            self.discovery.extend_scope(task.site)
         # A crawl that goes on has most of its tasks already.
-        tasks = tuple(task for task in tasks if not self.stats.has(task))
-        for task in tasks:
+        new_tasks = tuple(task for task in tasks if not self.stats.has(task))
+        for task in new_tasks:
             self.stats.open(task)
             self.frontier.task_changed(task.site)
+        for task in tasks:
+            self.discovery.extend_scope(task.site)
+        tasks = new_tasks
         if tasks:
             self._commands.append(SaveTasks(tasks))
         self.discovery.found(now, event.pages, self._commands)
@@ -331,7 +334,7 @@ class Engine:
             self.frontier.count_stored(site, count, snapshot.first_ranks.get(site))
 
     def _progressed(self, now: Instant, progress: SiteProgress) -> None:
-        is_new = self.frontier.peek(progress.site) is None
+        is_new = self.frontier.number_of(progress.site) < 0
         received_bytes, has_changed = self.stats.progressed(now, progress)
         self.bound.spend(now, received_bytes)
         # A process that is between two pages, or has not begun, may have none that waits.
@@ -458,11 +461,11 @@ class Engine:
 
     def _latest_start_of(self, site: Site) -> Instant:
         """For the ordering by deadlines."""
-        deadline_at = self.stats.site_stats(site).task.deadline_at
-        if deadline_at is None or self.planner is None:
-            return FOREVER
-        at = self.planner.latest_start_of(site)
-        return deadline_at if at is None else at
+        at = None if self.planner is None else self.planner.latest_start_of(site)
+        if at is not None:
+            return at
+        deadline_at = self.stats.look_at(site).task.deadline_at
+        return FOREVER if deadline_at is None else deadline_at
 
     def _schedule_wake(self, now: Instant) -> None:
         """Ask to be woken at the next instant that matters, or say that the crawl has finished."""

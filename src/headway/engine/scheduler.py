@@ -400,13 +400,13 @@ class Scheduler:
                 self._began_at = now
             self._search_at = Instant(now + PATIENCE_S / 2)
         queue = None if self._starving is None else self._frontier.peek(self._starving)
-        if queue is None or queue.ready_at() > now:
+        if queue is None or not queue.is_loaded or queue.ready_at() > now:
             return window
         return [queue, *(each for each in window if each is not queue)][: len(window)]
 
     def _longest_waiting(self, now: Instant) -> Site | None:
         def asked_at(queue: MemorySiteQueue) -> float:
-            return max(self._stats.site_stats(queue.site).asked_at, self._began_at)
+            return max(self._stats.look_at(queue.site).asked_at, self._began_at)
 
         queues = self._frontier.next_sites(now, _WHOLE_QUEUE)
         longest = min(queues, key=asked_at, default=None)

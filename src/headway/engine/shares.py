@@ -41,8 +41,11 @@ class Shares:
     def __init__(self) -> None:
         self.rates: dict[int, float] = {}
         self.has_order = False
-        self._order: list[int] = []
-        self._place: dict[int, int] = {}
+        self._order: IntArray = np.zeros(0, dtype=np.int64)
+        self._later: list[int] = []
+        """Rows that come after all of `_order`."""
+        self._place: IntArray = np.zeros(0, dtype=np.int64)
+        """By row, its place in the order; -1 for none."""
         self._next = 0
         self._spare = 0.0
         self._crumb = 0.0
@@ -62,15 +65,18 @@ class Shares:
         self.has_order = order is not None
         # All sites before the last one that is served have all that they can take.
         self._next = 0 if order is None else max(len(rates) - 1, 0)
-        self._order = [] if order is None else order[self._next :].tolist()
-        self._place = {row: place for place, row in enumerate(self._order)}
+        self._order = np.zeros(0, dtype=np.int64) if order is None else order[self._next :]
+        self._later = []
+        self._place = np.full(int(self._order.max(initial=-1)) + 1, -1, dtype=np.int64)
+        self._place[self._order] = np.arange(len(self._order))
         self._next = 0
         self._spare = link_bytes_per_s - math.fsum(rates.values())
         self._crumb = CRUMB * link_bytes_per_s
 
     def next_rows(self, count: int, table: DemandTable, is_late: Callable[[int], bool]) -> list[int]:
         """The first sites of the plan that have no rate, of those whose deadlines are kept."""
-        others = (row for row in self._order if row not in self.rates and table.is_wanting(row))
+        rows = (*self._order.tolist(), *self._later)
+        others = (row for row in rows if row not in self.rates and table.is_wanting(row))
         kept = (row for row in others if math.isfinite(table.value(DUE_AT, row)) and not is_late(row))
         return list(islice(kept, count))
 
@@ -81,11 +87,11 @@ class Shares:
             if row in self.rates:
                 if not table.is_wanting(row):
                     self._spare += self.rates.pop(row)
-            elif table.is_wanting(row) and self._place.get(row, -1) < self._next:
-                self._place[row] = len(self._order)
-                self._order.append(row)
-        while self._spare > self._crumb and self._next < len(self._order):
-            row = self._order[self._next]
+            elif table.is_wanting(row) and self._place_of(row) < self._next:
+                self._put_last(row)
+        known = len(self._order)
+        while self._spare > self._crumb and self._next < known + len(self._later):
+            row = int(self._order[self._next]) if self._next < known else self._later[self._next - known]
             if table.is_wanting(row):
                 if row not in self.rates and len(self.rates) >= self._seats:
                     return
@@ -97,6 +103,16 @@ class Shares:
                 if rate + more < cap - self._crumb:
                     return
             self._next += 1
+
+    def _place_of(self, row: int) -> int:
+        return int(self._place[row]) if row < len(self._place) else -1
+
+    def _put_last(self, row: int) -> None:
+        if row >= len(self._place):
+            more = max(row + 1, len(self._place) * 5 // 4) - len(self._place)
+            self._place = np.concatenate((self._place, np.full(more, -1, dtype=np.int64)))
+        self._place[row] = len(self._order) + len(self._later)
+        self._later.append(row)
 
 
 class Arrived:

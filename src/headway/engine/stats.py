@@ -7,8 +7,9 @@ back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec import structs
 
 from headway.model.command import PageState, SiteRecord, Snapshot, WaitingRecord
@@ -63,10 +64,64 @@ class AnswerMeans:
         return max(free, self.held_rate)
 
 
+class SiteNumbers:
+    """The sites of a crawl, numbered from 0 on as they come. Frontier, statistics and planner keep what they
+    know of a site under its number, so that one table of names serves all of them."""
+
+    __slots__ = ("_numbers", "sites")
+
+    def __init__(self) -> None:
+        self._numbers: dict[Site, int] = {}
+        self.sites: list[Site] = []
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def find(self, site: Site) -> int:
+        """The number of a site; -1 if it is not known."""
+        return self._numbers.get(site, -1)
+
+    def number(self, site: Site) -> int:
+        """The number of a site, which gets one if it is new."""
+        number = self._numbers.get(site, -1)
+        if number < 0:
+            number = self._numbers[site] = len(self.sites)
+            self.sites.append(site)
+        return number
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def _packed(task: Task) -> bytes:
+    """A task without its site, in a fifth of its memory. Seeds are kept as paths."""
+    site = task.site
+    begin, length = f"{site}/", len(site)
+    seeds = [url[length:] if url.startswith(begin) else url for url in task.seeds]
+    return _encode(
+        (
+            seeds,
+            task.deadline_at,
+            task.weight,
+            task.max_pages,
+            task.max_bytes,
+            task.expected_bytes,
+            task.cap_bytes_per_s,
+        )
+    )
+
+
+def _unpacked(site: Site, packed: bytes) -> Task:
+    seeds, *rest = _decode(packed)
+    return Task(site, tuple([f"{site}{url}" if url.startswith("/") else url for url in seeds]), *rest)
+
+
 class SiteStats:
     """One site: its task, its robots.txt, its connections and its counts. Only the engine changes it."""
 
     __slots__ = (
+        "_robots_at",
         "address",
         "answers",
         "asked_at",
@@ -93,7 +148,6 @@ class SiteStats:
         "robots_hops",
         "robots_problem",
         "robots_unreachable",
-        "robots_url",
         "rules",
         "server",
         "server_group",
@@ -152,15 +206,19 @@ class SiteStats:
         self.rules: RobotsRules | None = None
         self.robots_expires_at = _NEVER
         self.robots_attempts = 0
-        self.robots_url = f"{task.site}/robots.txt"
         self.robots_hops = 0
         self.robots_unreachable = False
-        self.robots_problem = ""
-        """Why robots.txt could not be fetched, for the outcome of the pages that fail because of it."""
+        self._robots_at = self.robots_problem = ""
+        """Where robots.txt redirects to, and why it could not be fetched: the outcome of the pages that fail
+        because of it says so."""
 
     @property
     def site(self) -> Site:
         return self.task.site
+
+    @property
+    def robots_url(self) -> str:
+        return self._robots_at or f"{self.site}/robots.txt"
 
     @property
     def is_full(self) -> bool:
@@ -190,9 +248,9 @@ class SiteStats:
     def learn_robots(self, event: RobotsSettled, *, gave_up: bool) -> str | None:
         """Take in the result of a request for robots.txt; returns its text if there are rules to save."""
         if event.leads_to is not None and self.robots_hops < _MAX_ROBOTS_REDIRECTS:
-            self.robots_url, self.robots_hops = event.leads_to, self.robots_hops + 1
+            self._robots_at, self.robots_hops = event.leads_to, self.robots_hops + 1
             return None
-        self.robots_url, self.robots_hops = f"{self.site}/robots.txt", 0
+        self._robots_at, self.robots_hops = "", 0
         outcome = event.outcome
         self.robots_problem = f"{outcome.kind}: {outcome.detail}".rstrip(": ") if event.rules is None else ""
         if event.rules is None and not gave_up:
@@ -231,11 +289,49 @@ class SiteStats:
             self.excluded += by
 
 
+class StatsBySite:
+    """The statistics of each site, for reading. Those of a site of which nothing was requested are made for
+    the reader, and what is written to them is lost: `CrawlStats.site_stats` is for writing."""
+
+    def __init__(self, stats: CrawlStats) -> None:
+        self._stats = stats
+
+    def __len__(self) -> int:
+        return len(self._stats.opened)
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self._stats.opened)
+
+    def __contains__(self, site: object) -> bool:
+        return self._stats.has_site(site)
+
+    def __getitem__(self, site: Site) -> SiteStats:
+        site_stats = self._stats.look(site)
+        if site_stats is None:
+            raise KeyError(site)
+        return site_stats
+
+    def get(self, site: Site) -> SiteStats | None:
+        return self._stats.look(site)
+
+    def values(self) -> Iterator[SiteStats]:
+        return (self[site] for site in self._stats.opened)
+
+    def items(self) -> Iterator[tuple[Site, SiteStats]]:
+        return ((site, self[site]) for site in self._stats.opened)
+
+
 class CrawlStats:
-    """The statistics of all sites, and their sums."""
+    """The statistics of all sites, and their sums.
+
+    A site costs memory when its first page is requested: before that, only its task is kept, packed.
+    """
 
     def __init__(self) -> None:
-        self.by_site: dict[Site, SiteStats] = {}
+        self.numbers = SiteNumbers()
+        self._entries: list[SiteStats | bytes | None] = []
+        """By number: the statistics, or the packed task of a site of which nothing was requested."""
+        self.by_site = StatsBySite(self)
         self.opened: list[Site] = []
         """The sites of `by_site`, in the order in which they were opened."""
         self.failures: Counter[str] = Counter()
@@ -259,7 +355,7 @@ class CrawlStats:
 
     def forget(self, site: Site) -> None:
         """Subtract a site's counts from the sums, before they are restored from the store again."""
-        site_stats = self.by_site.get(site)
+        site_stats = self.look(site)
         if site_stats is not None:
             self.done -= site_stats.done
             self.failed -= site_stats.failed
@@ -267,24 +363,53 @@ class CrawlStats:
 
     def has(self, task: Task) -> bool:
         """Whether the task is known, as it is."""
-        site_stats = self.by_site.get(task.site)
-        return site_stats is not None and site_stats.task == task
+        entry = self._entry(task.site)
+        return entry.task == task if isinstance(entry, SiteStats) else entry == _packed(task)
 
-    def open(self, task: Task) -> SiteStats:
-        """Create the statistics of a task's site, or replace its task (with another deadline, or other
-        limits)."""
-        site_stats = self.by_site.get(task.site)
-        if site_stats is None:
-            site_stats = self.by_site[task.site] = SiteStats(task)
-            self.opened.append(task.site)
-        else:
-            site_stats.task = task
-        return site_stats
+    def has_site(self, site: object) -> bool:
+        return isinstance(site, str) and self._entry(Site(site)) is not None
+
+    def open(self, task: Task) -> None:
+        """Take in a task, or replace that of its site (with another deadline, or other limits)."""
+        number = self.numbers.number(task.site)
+        if number >= len(self._entries):
+            self._entries += [None] * (number + 1 - len(self._entries))
+        entry = self._entries[number]
+        if isinstance(entry, SiteStats):
+            entry.task = task
+            return
+        if entry is None:
+            self.opened.append(self.numbers.sites[number])
+        self._entries[number] = _packed(task)
 
     def site_stats(self, site: Site) -> SiteStats:
-        """The statistics of a site. A site in scope that has no task gets one without a deadline."""
-        site_stats = self.by_site.get(site)
-        return site_stats if site_stats is not None else self.open(Task(site))
+        """The statistics of a site, to be changed. A site in scope that has no task gets one without a
+        deadline."""
+        entry = self._entry(site)
+        if isinstance(entry, SiteStats):
+            return entry
+        if entry is None:
+            self.open(Task(site))
+        number = self.numbers.number(site)
+        name = self.numbers.sites[number]
+        site_stats = SiteStats(Task(name) if entry is None else _unpacked(name, entry))
+        self._entries[number] = site_stats
+        return site_stats
+
+    def look(self, site: Site) -> SiteStats | None:
+        """The statistics of a site, to be read; None if it is not known."""
+        entry = self._entry(site)
+        if entry is None or isinstance(entry, SiteStats):
+            return entry
+        return SiteStats(_unpacked(site, entry))
+
+    def look_at(self, site: Site) -> SiteStats:
+        """As `look`; of a site without a task what one without a deadline has."""
+        return self.look(site) or SiteStats(Task(site))
+
+    def _entry(self, site: Site) -> SiteStats | bytes | None:
+        number = self.numbers.find(site)
+        return self._entries[number] if 0 <= number < len(self._entries) else None
 
     def progressed(self, now: Instant, progress: SiteProgress) -> tuple[int, bool]:
         """Take in what the process that crawls a site has reported. Returns how many bytes it has received

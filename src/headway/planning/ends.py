@@ -10,7 +10,7 @@ and so on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ _MOST_PHASES = 100
 """With more sites, several end in one phase."""
 _TOLERANCE = 1e-3
 _MOST_ROUNDS = 40
+_PHASES_AT_ONCE = 25
 _SOON_S = 1e-6
 _FOREVER_S = 1e12
 
@@ -38,6 +39,20 @@ class Workload(NamedTuple):
     pause_s: Floats
     """Between the pages of a site; its connection is free for others meanwhile."""
     server_bytes_per_s: Floats
+    sites: Floats | float = 1.0
+    """How many sites each row stands for."""
+
+
+def alike(work: Workload, step: float) -> tuple[Workload, Numbers]:
+    """The work with one row for all sites whose columns differ by less than about this factor, and the row of
+    each site."""
+    key = np.zeros(len(work.pages), dtype=np.int64)
+    for column in work[:5]:
+        level = np.rint(np.log(np.maximum(column, 1e-3)) / math.log(step)).astype(np.int64)
+        key = key * (int(np.ptp(level)) + 1) + level - level.min()
+    _, rows, sites = np.unique(key, return_inverse=True, return_counts=True)
+    means = [np.bincount(rows, weights=column) / sites for column in work[:5]]
+    return Workload(*means)._replace(sites=sites.astype(np.float64)), rows
 
 
 def expected_ends(
@@ -46,7 +61,22 @@ def expected_ends(
     """Seconds from now to the end of each site. `link`: the capacity in bytes per second, since when in
     seconds from now; the last one holds for ever. Sites that end never, behind a closed link, have a very
     long time."""
-    count = len(work.pages)
+    steps = expected_ends_in_steps(work, link, connections)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            ends: Floats = done.value
+            return ends
+
+
+def expected_ends_in_steps(
+    work: Workload, link: Sequence[tuple[float, float]], connections: float = math.inf
+) -> Generator[None, None, Floats]:
+    """As `expected_ends`, with pauses in between."""
+    count, phases = len(work.pages), 0
+    if isinstance(work.sites, float):
+        work = work._replace(sites=np.full(count, work.sites))
     ends = np.full(count, _FOREVER_S)
     active = np.arange(count)
     left = work.pages.astype(np.float64).copy()
@@ -62,6 +92,9 @@ def expected_ends(
                 break
             at_s = until_s
             continue
+        phases += 1
+        if phases % _PHASES_AT_ONCE == 0:
+            yield
         page_s, busy_now = _page_times(work, active, busy[active], capacity, connections)
         busy[active] = busy_now
         needed_s = left[active] * page_s
@@ -79,7 +112,8 @@ def _page_times(
     work: Workload, active: Numbers, busy: Floats, capacity: float, connections: float
 ) -> tuple[Floats, Floats]:
     """The time from page to page of each active site, and the part of it in which it uses the link."""
-    size = work.page_bytes[active]
+    assert not isinstance(work.sites, float)
+    size, sites = work.page_bytes[active], work.sites[active]
     server = work.server_bytes_per_s[active]
     own_s, pause_s = work.overhead_s[active], work.pause_s[active]
     think_s = own_s + pause_s
@@ -88,7 +122,7 @@ def _page_times(
         share: Floats = np.full(len(active), capacity)
         for _ in range(_MOST_ROUNDS):
             weight = busy * np.minimum(1.0, server / share)
-            share = capacity / (1.0 + np.maximum(0.0, weight.sum() - weight))
+            share = capacity / (1.0 + np.maximum(0.0, (sites * weight).sum() - weight))
             transfer_s = size / np.minimum(server, share)
             new = (busy + transfer_s / np.maximum(think_s + transfer_s, _SOON_S)) / 2
             moved = float(np.abs(new - busy).max())
@@ -96,9 +130,9 @@ def _page_times(
             if moved < _TOLERANCE:
                 break
     page_s = np.maximum(think_s + transfer_s, _SOON_S)
-    stretch = max(1.0, float((size / page_s).sum()) / capacity)
+    stretch = max(1.0, float((sites * size / page_s).sum()) / capacity)
     if math.isfinite(connections):
-        stretch = max(stretch, float(((own_s + transfer_s) / page_s).sum()) / connections)
+        stretch = max(stretch, float((sites * (own_s + transfer_s) / page_s).sum()) / connections)
     return page_s * stretch, busy
 
 

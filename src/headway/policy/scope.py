@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Callable
 
 import msgspec
 from msgspec import structs
@@ -288,12 +289,15 @@ class SiteBudget:
     Where several collectors work on a crawl, each has its share of the limits for a domain and in all.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, is_open: Callable[[str], bool] = lambda site: False) -> None:
+        """`is_open`: whether a site belongs to the crawl already, by what others keep of it."""
+        self._is_open = is_open
         self._per_page = scope.max_sites_per_page
         self._per_domain = scope.max_sites_per_domain
         self._in_all = scope.max_sites
         self._collectors = 1
         self._known: set[str] = set()
+        """Further sites."""
         self._found = 0
         self._of_domain: dict[str, int] = {}
         self._reported: set[tuple[str, str]] = set()
@@ -303,11 +307,12 @@ class SiteBudget:
 
     def add_free(self, site: str) -> None:
         """A site of the job, or one that another collector has found."""
-        self._known.add(site)
+        if not self._is_open(site):
+            self._known.add(site)
 
     def add(self, site: str) -> None:
         """A site that an earlier run found."""
-        if site not in self._known:
+        if site not in self._known and not self._is_open(site):
             self._known.add(site)
             self._found += 1
             domain = registered_domain(host_of(site))
@@ -316,7 +321,7 @@ class SiteBudget:
     def exceeded(self, site: str, new_of_page: set[str]) -> str | None:
         """The limit that keeps a site out, or None: then it belongs to the crawl. `new_of_page`: the sites
         that the page with the link has added so far."""
-        if site in self._known:
+        if site in self._known or self._is_open(site):
             return None
         if self._per_page is not None and len(new_of_page) >= self._per_page:
             return OF_PAGE
