@@ -87,3 +87,30 @@ def test_a_download_cannot_be_under_way_twice_nor_end_without_having_begun() -> 
         manager.started("a", BytesPerSecond(1.0))
     with pytest.raises(KeyError):
         manager.ended("b")
+
+
+def test_with_a_pacer_the_first_takes_what_the_others_leave() -> None:
+    admission: Admission[str] = Admission(BytesPerSecond(100.0), max_depth=2, paced=True)
+    admission.started("slow", BytesPerSecond(40.0))
+    assert admission.admit(
+        Instant(0.0), [("fast", BytesPerSecond(90.0)), ("faster", BytesPerSecond(95.0))]
+    ) == [0]
+    admission.started("fast", BytesPerSecond(90.0))
+    assert admission.committed_bytes_per_s == 100.0
+    assert admission.admit(Instant(0.0), [("faster", BytesPerSecond(95.0))]) == []
+    admission.ended("fast")
+    assert admission.committed_bytes_per_s == 40.0
+
+
+def test_with_a_pacer_one_that_fits_comes_before_one_that_does_not() -> None:
+    admission: Admission[str] = Admission(BytesPerSecond(100.0), paced=True)
+    admission.started("slow", BytesPerSecond(40.0))
+    assert admission.admit(
+        Instant(0.0), [("fast", BytesPerSecond(90.0)), ("small", BytesPerSecond(50.0))]
+    ) == [1]
+
+
+def test_without_one_a_download_that_does_not_fit_waits() -> None:
+    admission: Admission[str] = Admission(BytesPerSecond(100.0))
+    admission.started("slow", BytesPerSecond(40.0))
+    assert admission.admit(Instant(0.0), [("fast", BytesPerSecond(90.0))]) == []

@@ -138,3 +138,10 @@ def test_rows_that_cannot_be_read_are_left_out() -> None:
     nonsense = b"\xff\xff\xff\x7f" * 48  # not a number, 48 times
     table.restore([("short", b"\0" * 5), ("nan", nonsense)])
     assert len(table) == 0
+
+
+def test_the_first_measurement_may_count_alone() -> None:
+    table = Prediction(BytesPerSecond(1_000_000.0), starts_from_prior=False)
+    table.learn(MONDAY_8, "a", BytesPerSecond(10_000.0))
+    assert table.predict(MONDAY_8, "a") == pytest.approx(10_000.0)
+    assert len(list(table.changed_rows())) == 1

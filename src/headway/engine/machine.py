@@ -141,6 +141,11 @@ class Engine:
         return self._scheduler.in_flight
 
     @property
+    def committed_bytes_per_s(self) -> float | None:
+        """The rate that the admission expects of all downloads in progress; None without admission."""
+        return self._scheduler.committed_bytes_per_s
+
+    @property
     def is_finished(self) -> bool:
         """No page waits and no request is in flight. Another event of the same instant may bring more pages,
         so a driver asks after it has fed all events of an instant."""

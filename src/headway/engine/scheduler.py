@@ -226,7 +226,7 @@ class Scheduler:
         self._max_connections = settings.max_connections
         self._asks_robots = settings.asks_robots
         self._recrawls = settings.recrawls or policies.revisit is not None
-        self._consumption = Prediction(_NEW_SERVER)
+        self._consumption = Prediction(_NEW_SERVER, starts_from_prior=False)
         self._starving: Site | None = None
         self._search_at = self._began_at = Instant(-FOREVER)
         self._superseded = superseded if superseded is not None else set()
@@ -389,6 +389,11 @@ class Scheduler:
         self._admission.bound_bytes_per_s = self._bound.capacity_bytes_per_s
         chosen = self._admission.admit(now, [(queue.site, self._predict(now, queue)) for queue in queues])
         return queues[chosen[0]] if chosen else None
+
+    @property
+    def committed_bytes_per_s(self) -> float | None:
+        """The predicted rates of all downloads in progress, as the admission counts them; None without it."""
+        return None if self._admission is None else self._admission.committed_bytes_per_s
 
     def _with_starving(self, now: Instant, window: list[MemorySiteQueue]) -> list[MemorySiteQueue]:
         """The window of the admission, with the site in front that has waited too long: the scan from the

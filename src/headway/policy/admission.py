@@ -10,6 +10,8 @@ from headway.units import BytesPerSecond, Instant, Seconds
 Id = TypeVar("Id", bound=Hashable)
 
 PATIENCE_S = Seconds(30.0)
+_LEAST_ROOM = 0.1
+"""Of the bound: with less a download would only prolong the others."""
 
 
 class Admission(Generic[Id]):
@@ -18,10 +20,18 @@ class Admission(Generic[Id]):
     CB is the sum of the predicted rates of all running downloads. The queue is searched from its head to a
     fixed depth, and every download that still fits is started. A download that does not fit is not skipped
     forever: after `patience_s` everything else waits until it can start, alone if necessary.
+
+    With `paced` a pacer holds all downloads together to the bound, as in a crawl. A download then takes at
+    most what the others leave, so the first in the queue starts where none fits and a part is left.
     """
 
     def __init__(
-        self, bound_bytes_per_s: BytesPerSecond, *, max_depth: int = 6, patience_s: Seconds = PATIENCE_S
+        self,
+        bound_bytes_per_s: BytesPerSecond,
+        *,
+        max_depth: int = 6,
+        patience_s: Seconds = PATIENCE_S,
+        paced: bool = False,
     ) -> None:
         if max_depth < 1:
             raise ValueError(f"max_depth must be at least 1, not {max_depth}")
@@ -29,6 +39,7 @@ class Admission(Generic[Id]):
         """May be changed at any time; running downloads continue."""
         self.max_depth = max_depth
         self._patience_s = patience_s
+        self._least_room = _LEAST_ROOM if paced else 1.0
         self._under_way: dict[Id, float] = {}
         self._committed = 0.0
         self._passed_over_at: dict[Id, Instant] = {}
@@ -49,9 +60,8 @@ class Admission(Generic[Id]):
         starving = self._starving(now, window)
         if starving is not None:
             rate = window[starving][1]
-            return (
-                [starving] if not self._under_way or self._committed + rate <= self.bound_bytes_per_s else []
-            )
+            fits = self._committed + rate <= self.bound_bytes_per_s or self._has_room(self._committed)
+            return [starving] if fits or not self._under_way else []
         chosen = []
         committed = self._committed
         alone = not self._under_way
@@ -60,14 +70,19 @@ class Admission(Generic[Id]):
             if committed + rate <= self.bound_bytes_per_s or (alone and index == 0):
                 chosen.append(index)
                 committed += rate
+        if not chosen and window and self._has_room(committed):
+            chosen.append(0)
         self._remember_passed_over(now, window, chosen)
         return chosen
 
     def started(self, download: Id, predicted_bytes_per_s: BytesPerSecond) -> None:
         if download in self._under_way:
             raise ValueError(f"{download!r} has already started")
-        self._under_way[download] = predicted_bytes_per_s
-        self._committed += predicted_bytes_per_s
+        rate = float(predicted_bytes_per_s)
+        if self._least_room < 1.0 and self._under_way:
+            rate = min(rate, max(0.0, self.bound_bytes_per_s - self._committed))
+        self._under_way[download] = rate
+        self._committed += rate
         self._passed_over_at.pop(download, None)
 
     def ended(self, download: Id) -> None:
@@ -75,6 +90,10 @@ class Admission(Generic[Id]):
         if not self._under_way:
             # Sums of floats drift, so the sum is reset whenever nothing is running.
             self._committed = 0.0
+
+    def _has_room(self, committed: float) -> bool:
+        """Whether a download can start at what is left of the bound."""
+        return committed <= (1.0 - self._least_room) * self.bound_bytes_per_s and self._least_room < 1.0
 
     def _starving(self, now: Instant, window: Sequence[tuple[Id, BytesPerSecond]]) -> int | None:
         """The index of the download skipped for the longest time, if that is at least `patience_s`."""

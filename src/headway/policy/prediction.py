@@ -30,13 +30,17 @@ class Prediction:
         *,
         k: float = 0.3,
         sigma_min: float = 120.0,
+        starts_from_prior: bool = True,
     ) -> None:
+        """`starts_from_prior`: the first measurement of a server corrects the mean of the others, as in the
+        paper; otherwise it counts alone."""
         if not (prior_bytes_per_s > 0 and math.isfinite(prior_bytes_per_s)):
             raise ValueError(f"the prior rate must be positive and finite, not {prior_bytes_per_s}")
         self._calendar = calendar or Calendar()
         self._k = k
         self._sigma_min = sigma_min
         self._prior = float(prior_bytes_per_s)
+        self._starts_from_prior = starts_from_prior
         # The hours of holidays, then of working days: 192 bytes per server, because there may be very many.
         self._rates: dict[str, array[float]] = {}
         # Every unknown server needs the mean of the known ones, so the sums are kept up to date.
@@ -80,6 +84,10 @@ class Prediction:
         rates = self._rates.get(server)
         if rates is None:
             known = len(self._rates)
+            if not self._starts_from_prior:
+                self._add(server, array("f", [measured] * (2 * HOURS)))
+                self._changed.add(server)
+                return
             rates = array("f", [each / known for each in self._sum] if known else [self._prior] * (2 * HOURS))
             self._add(server, rates)
         if minute != self._weighed_minute:

@@ -137,6 +137,8 @@ class Chronicle:
         planner = self._crawl.planner
         if planner is None:
             return None
+        if (committed := self._crawl.committed_bytes_per_s) is not None:
+            return committed
         predict, site_stats = planner.prediction.predict, self._crawl.stats.site_stats
         total = sum(predict(now, site_stats(page.site).server) for page in self._crawl.leases.in_flight())
         return min(total, self._crawl.bound.capacity_bytes_per_s)

@@ -194,7 +194,9 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             scope=job.scope,
             politeness=politeness,
             retry=RetryPolicy(max_attempts=crawl.max_attempts, penalty_s=job.retry_penalty_s),
-            admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1) if admits else None,
+            admission=Admission(UNBOUNDED, max_depth=crawl.admission_depth or 1, paced=True)
+            if admits
+            else None,
             revisit=revisit,
             traps=TrapWatch(watches_traps=crawl.traps, mirroring=Mirroring(crawl.mirrors)),
         ),
