@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.outages import BLOCKED, REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.engine.start_pages import FETCHED, LEADS_OUT, NOT_FETCHED, REDIRECTS
 from headway.model.command import (
     AddSite,
@@ -71,6 +71,7 @@ _WORDS_OF_NOTICES = {
     FETCHED: "first-page",
     UNREACHABLE_SINCE: "outage",
     REACHABLE_AGAIN: "outage-over",
+    BLOCKED: "blocked",
 }
 
 

@@ -14,6 +14,7 @@ from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import Command, PageState, SaveNotice
 from headway.model.page import Kind, Lease, Outcome, PageKey, Site, tries_before
 from headway.policy.politeness import (
+    BLOCKED_IN_A_ROW,
     DOUBTFUL,
     TROUBLE,
     UNREACHABLE,
@@ -28,6 +29,8 @@ from headway.units import FOREVER, Instant, utc_text
 UNREACHABLE_SINCE = "unreachable"
 """The notice that says since when a site could not be reached, and why."""
 REACHABLE_AGAIN = "reachable again"
+BLOCKED = "blocked"
+"""The notice of a site that a protective service does not let us read; the subject names the service."""
 
 _NO_CONNECTION = UNREACHABLE - {Kind.THROTTLED}
 _PAGES_IN_A_ROW = 4
@@ -114,6 +117,10 @@ class Outages:
 
     def answered(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> list[Command]:
         """Take in any answer. Returns what is to be noted."""
+        if outcome.kind is Kind.BLOCKED:
+            return self._blocked(now, site_stats, outcome)
+        if outcome.status and outcome.kind not in TROUBLE:
+            site_stats.blocks = 0
         since = site_stats.down_since
         # A server that asks to come later is not asked before.
         site_stats.tried_at = None if outcome.kind is Kind.THROTTLED or since is None else now
@@ -131,6 +138,17 @@ class Outages:
         was_noted = site_stats.site in self._noted
         self._end(site_stats)
         return [SaveNotice(site_stats.site, now, REACHABLE_AGAIN, utc_text(now))] if was_noted else []
+
+    def _blocked(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> list[Command]:
+        """A site that refuses several times in a row is left alone, and its user is told what may help."""
+        self._end(site_stats)
+        site_stats.suspects = 0
+        site_stats.blocks += 1
+        if site_stats.blocks != BLOCKED_IN_A_ROW and (site_stats.blocks > 1 or site_stats.has_content):
+            return []
+        if site_stats.blocks >= BLOCKED_IN_A_ROW:
+            site_stats.given_up = Outcome(Kind.BLOCKED, detail=outcome.detail)
+        return [SaveNotice(site_stats.site, now, BLOCKED, f"{outcome.detail}, status {outcome.status}")]
 
     def ask_once_more(self, now: Instant) -> bool:
         """Nothing is left but sites in trouble: ask the ones without tries left a last time, and not only

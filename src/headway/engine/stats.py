@@ -125,6 +125,7 @@ class SiteStats:
         "address",
         "answers",
         "asked_at",
+        "blocks",
         "content_bytes",
         "domain",
         "done",
@@ -190,8 +191,8 @@ class SiteStats:
         """How often in a row the server was found in trouble."""
         self.down_since: Instant | None = None
         """When its server was found in trouble; None while it works."""
-        self.suspects = 0
-        """How many pages in a row have failed in a way that may be the server's fault."""
+        self.suspects = self.blocks = 0
+        """How many pages in a row have failed in a way that may be the server's fault, and were blocked."""
         self.tried_at: Instant | None = None
         """When the server in trouble was last asked, until the pause after that is shortened."""
         self.given_up: Outcome | None = None

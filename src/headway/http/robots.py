@@ -18,6 +18,7 @@ from headway.model.command import FetchRobots
 from headway.model.event import RobotsSettled
 from headway.model.page import AllowAll, Kind, Outcome, RobotsRules
 from headway.pages.document import REDIRECT_STATUSES
+from headway.pages.headers import fresh_for_s
 from headway.pages.url import page_of
 from headway.policy.scope import product_token
 from headway.ports import Clock, Fetcher, Request, Response
@@ -191,8 +192,10 @@ MAX_ROBOTS_BYTES = 500 * 1024
 """RFC 9309 2.5. Everything beyond is ignored."""
 
 ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
-"""RFC 9309 2.4. Cache-Control is ignored: it is mostly rarely changed files behind caches that state a short
-age, and fetching them more often would cost every site requests."""
+"""RFC 9309 2.4: no copy is used for longer."""
+_LEAST_LIFETIME_S = 3600.0
+"""Caches in front of rarely changed files often state a short age, and fetching them more often would cost
+every site requests."""
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -359,7 +362,10 @@ class RobotsAsker:
         outcome = self._outcome_of(self._clock.now(), response)
         is_answer = response.kind is Kind.FETCHED
         rules = await self._judge(response) if is_answer else None
-        expires_at = Instant(self._clock.now() + ROBOTS_LIFETIME_S)
+        now = self._clock.now()
+        fresh_s = fresh_for_s(now, response.headers)
+        lifetime_s = ROBOTS_LIFETIME_S if fresh_s is None else max(fresh_s, _LEAST_LIFETIME_S)
+        expires_at = Instant(now + min(lifetime_s, ROBOTS_LIFETIME_S))
         text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
         named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
         lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)

@@ -73,6 +73,7 @@ class Kind(enum.StrEnum):
     NOINDEX = "noindex"  # fetched; the page asks not to be stored
     MISSING = "missing"  # 404, 410
     REFUSED = "refused"  # the other 4xx
+    BLOCKED = "blocked"  # a protective service refused the request, or asks for proof of a human
     THROTTLED = "throttled"  # 429, or 503 with Retry-After
     SERVER_ERROR = "server-error"
     DNS = "dns-failed"

@@ -72,6 +72,23 @@ def retry_after_s(now: Instant, value: str) -> Seconds | None:
     return Seconds(max(0.0, wait_s)) if math.isfinite(wait_s) else None
 
 
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
+_NOT_KEPT = re.compile(r"(?:^|[\s,])no-(?:store|cache)\b", re.IGNORECASE)
+
+
+def fresh_for_s(now: Instant, headers: Iterable[tuple[str, str]]) -> float | None:
+    """For how long an answer is fresh by Cache-Control or Expires (RFC 9111); None if neither says so.
+    `headers`: names in lower case."""
+    named = {name: value[:1000] for name, value in headers if name in {"cache-control", "expires", "age"}}
+    control = named.get("cache-control", "")
+    if _NOT_KEPT.search(control):
+        return 0.0
+    if match := _MAX_AGE.search(control):
+        age_s = retry_after_s(now, named["age"]) if named.get("age", "").isdecimal() else None
+        return max(0.0, float(match[1]) - (age_s or 0.0))
+    return retry_after_s(now, named["expires"]) if "expires" in named else None
+
+
 def links_of(values: Iterable[str]) -> list[LinkHeader]:
     """The first links of Link headers (RFC 8288), in order."""
     found: list[LinkHeader] = []

@@ -335,7 +335,7 @@ class ServerGroups:
         if kind not in SUCCESS and outcome.status >= 500:
             group.slowdown = min(group.slowdown * 1.25, self._most_slowdown(group))
             return
-        if not outcome.status:
+        if not outcome.status or kind is Kind.BLOCKED:
             return
         group.troubles, group.troubled = 0, None
         group.answers += 1

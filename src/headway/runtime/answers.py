@@ -13,6 +13,7 @@ from headway.model.page import SUCCESS, Capture, Kind, Lease, Outcome, Sighting
 from headway.pages.headers import retry_after_s
 from headway.pages.parsed import Parsed
 from headway.pages.sitemaps import LIST_TYPES
+from headway.policy.politeness import blocked_by
 from headway.policy.revisit import add_visit
 from headway.ports import Archive, Clock, Original, Response
 from headway.units import Instant
@@ -23,6 +24,8 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
     kind = response.kind
     if kind is Kind.FETCHED:
         kind = _kind_of_status(response)
+        if service := blocked_by(response.status, response.headers, response.body):
+            return _blocked(now, response, service)
         if kind is Kind.FETCHED and parsed is not None:
             kind = Kind.NOINDEX if parsed.noindex else Kind.DUPLICATE if is_known else Kind.FETCHED
     return Outcome(
@@ -45,6 +48,22 @@ def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_kn
         response.held_s,
         parsed.fingerprint if parsed is not None else 0,
         response.timing,
+    )
+
+
+def _blocked(now: Instant, response: Response, service: str) -> Outcome:
+    return Outcome(
+        Kind.BLOCKED,
+        response.status,
+        response.wire_bytes,
+        response.duration_s,
+        retry_after_s=retry_after_s(now, response.header("retry-after")),
+        keep_alive=response.keep_alive,
+        peer=response.peer,
+        detail=f"by {service}",
+        waited_s=response.waited_s,
+        held_s=response.held_s,
+        timing=response.timing,
     )
 
 
@@ -164,12 +183,13 @@ class Keeper:
         outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
         if copy is not None and response.status == _NOT_MODIFIED:
             original = self._original(copy.digest) or Original(lease.page.url, copy.fetched_at)
+        is_content = outcome.kind is not Kind.BLOCKED
         return PageSettled(
             lease,
             outcome,
-            parsed.links if parsed is not None and not parsed.is_list else (),
+            parsed.links if is_content and parsed is not None and not parsed.is_list else (),
             self._archived(response, outcome, original),
-            parsed.lists if parsed is not None else (),
+            parsed.lists if is_content and parsed is not None else (),
             sighting_of(response, outcome, copy),
             copy.state if copy is not None and copy.kind is not None else None,
         )

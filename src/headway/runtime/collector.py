@@ -380,7 +380,8 @@ class WebCollector:
         settled = self._keeper.keep(each.lease, each.response, each.parsed, each.copy)
         if self._on_page is not None:
             page, outcome, capture = each.lease.page, settled.outcome, settled.capture
-            self._on_page(Collected(page, each.response, each.parsed, outcome, capture, each.items))
+            items = () if outcome.kind is Kind.BLOCKED else each.items
+            self._on_page(Collected(page, each.response, each.parsed, outcome, capture, items))
         self._sink.tell(settled)
 
     def _copy_of(self, lease: Lease) -> Copy | None:

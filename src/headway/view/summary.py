@@ -90,7 +90,7 @@ def _nearest(fingerprint: int, banded: dict[tuple[int, int], list[int]], centres
     return None
 
 
-_TRAP, _MIRROR = "trap: ", "mirror"
+_TRAP, _MIRROR, _BLOCKED = "trap: ", "mirror", "blocked"
 _MOST_COMPARED = 200_000
 """At most this many answers: looking at all pages of a large crawl would take too long for a status."""
 
@@ -128,6 +128,15 @@ def noticed(reader: RunReader) -> Noticed:
 def lines_of(seen: Noticed) -> list[str]:
     """For people, the most important first."""
     lines = [f"{each.site} is a mirror of {each.subject}" for each in seen.notices if each.what == _MIRROR]
+    blocked = {each.site: each.subject for each in seen.notices if each.what == _BLOCKED}
+    if blocked:
+        shown = [f"{site} ({subject})" for site, subject in blocked.items()]
+        lines.append(
+            "blocked: "
+            + ", ".join(shown[:5])
+            + (", ..." if len(shown) > 5 else "")
+            + "; an owner may allow this crawler by its user agent, addresses or signature"
+        )
     traps = [
         f"{each.site}{each.subject} ({each.what.removeprefix(_TRAP)})"
         for each in seen.notices
