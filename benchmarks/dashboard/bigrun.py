@@ -74,7 +74,7 @@ def _write_pages(
         (int(site) + 1, int(key), None if number else place + 1, int(number) or None)
         for place, (site, key, number) in enumerate(zip(site_of, keys, page_id, strict=True))
     )
-    connection.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
+    connection.executemany("INSERT INTO seen VALUES (?, ?, ?, ?, NULL)", seen)
     connection.executemany(
         "INSERT INTO waiting (site_id, place, key, path, depth, score, attempt, rank) "
         "VALUES (?, ?, ?, ?, 4, 0.0, 0, 4.0)",

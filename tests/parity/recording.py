@@ -126,7 +126,12 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
         elif isinstance(event, Restored | SitesTaken):
             texts = {record.site: record.robots_text for record in event.snapshot.sites}
             rules = {site: texts[site] for site in event.rules}
-            snapshot = msgspec.structs.replace(event.snapshot, seen=[int(key) for key in event.snapshot.seen])
+            snapshot = event.snapshot
+            snapshot = msgspec.structs.replace(
+                snapshot,
+                seen=[int(key) for key in snapshot.seen],
+                seen_checks=[int(check) for check in snapshot.seen_checks],
+            )
             event = msgspec.structs.replace(event, rules={}, snapshot=snapshot)
         return cls(now, Packed.of(event), rules, tuple(map(Packed.of, commands)))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.engine.seen import PythonSeenSet, seen_set
+from headway.engine.seen import PythonSeenSet, check_bits, next_key, seen_set
 from headway.model.page import PageKey
 
 KINDS = [PythonSeenSet]
@@ -21,8 +21,11 @@ if importlib.util.find_spec("headway.engine._seen") is not None:
 keys = st.integers(-(2**63), 2**63 - 1).map(PageKey) | st.integers(0, 20).map(PageKey)
 
 
+NO_CHECKS = np.zeros(0, dtype=np.uint16)
+
+
 def made(kind, before=(), limit=1 << 18):
-    return kind(np.array(before, dtype=np.int64), limit)
+    return kind(np.array(before, dtype=np.int64), NO_CHECKS, limit)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,12 +53,65 @@ def test_it_is_a_set_also_where_keys_come_without_being_asked_about(
     seen, model = made(kind, limit=limit), set[PageKey]()
     for is_many, batch in batches:
         if is_many:
-            seen.add_many(np.array(batch, dtype=np.int64))
+            seen.add_many(np.array(batch, dtype=np.int64), NO_CHECKS)
         else:
             assert {batch[place] for place in seen.add_all(batch)} == set(batch) - model
         model.update(batch)
         assert len(seen) == len(model)
     assert all(key in seen for key in model)
+
+
+few_keys = st.sampled_from([0, 1, -1, 2, 1 << 48, (1 << 48) + 1, -(1 << 48), 5 << 48]).map(PageKey)
+pages = st.lists(st.tuples(few_keys, st.integers(0, 3)), max_size=12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(pages, st.lists(st.tuples(st.booleans(), pages)), st.sampled_from([0, 3, 64]))
+def test_a_key_belongs_to_the_first_page_that_had_it(kind, before, batches, limit: int) -> None:
+    """Check bits of 0 are not known, and agree with all."""
+    model: dict[PageKey, int] = {}
+
+    def wanted(batch: list[tuple[PageKey, int]]) -> list[int]:
+        places = []
+        for position, (key, check) in enumerate(batch):
+            if key not in model:
+                model[key] = check
+                places.append(position)
+            elif check and model[key] and model[key] != check:
+                places.append(~position)
+        return places
+
+    def columns(batch: list[tuple[PageKey, int]]):
+        keys = np.array([key for key, _ in batch], dtype=np.int64)
+        return keys, np.array([check for _, check in batch], dtype=np.uint16)
+
+    before = list(dict(before).items())
+    wanted(before)
+    seen = kind(*columns(before), limit)
+    for is_many, given_batch in batches:
+        batch = list(dict(given_batch).items()) if is_many else given_batch
+        expected = wanted(batch)
+        if is_many:
+            seen.add_many(*columns(batch))
+        else:
+            assert seen.add_all([key for key, _ in batch], [check for _, check in batch]) == expected
+        assert len(seen) == len(model)
+    for key, check in model.items():
+        for asked in range(4):
+            assert seen.add_all([key], [asked]) == ([-1] if check and asked and check != asked else [])
+
+
+def test_a_page_whose_key_is_taken_tries_others_and_is_told_by_its_check_bits() -> None:
+    tried = PageKey(7)
+    keys_tried = set()
+    for _ in range(1000):
+        keys_tried.add(tried)
+        tried = next_key(tried)
+        assert -(2**63) <= tried < 2**63
+    assert len(keys_tried) == 1000
+    bits = {check_bits(f"http://a.example/{number}") for number in range(10_000)}
+    assert len(bits) > 9000
+    assert 0 not in bits
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.pages.url import LONGEST_HREF, canonical, page_of, pages_of
+from headway.pages.url import LONGEST_HREF, canonical, key_of, page_of, pages_of
 
 BASE = "http://www.example.org/docs/guide/start.html"
 
@@ -126,15 +126,25 @@ def test_a_page_knows_its_site_and_depth() -> None:
     assert other.site == "https://www.example.org:8443"
 
 
-def test_a_key_fits_a_signed_64_bit_column_and_pages_of_a_site_share_its_high_bits() -> None:
-    pages = [page_of(f"http://site{site}.example/{number}") for site in range(200) for number in range(20)]
-    keys = [page.key for page in pages if page is not None]
-    assert len(set(keys)) == 4000
+def test_a_key_fits_a_signed_64_bit_column_and_depends_on_the_secret() -> None:
+    urls = [f"http://site{site}.example/{number}" for site in range(200) for number in range(20)]
+    keys = [
+        page.key
+        for secret in (b"", b"one", b"other")
+        for url in urls
+        if (page := page_of(url, secret=secret)) is not None
+    ]
+    assert len(set(keys)) == 3 * 4000
     assert all(-(2**63) <= key < 2**63 for key in keys)
     assert min(keys) < 0 < max(keys)
-    high_bits = {page.site: page.key >> 48 for page in pages if page is not None}
-    assert all(page.key >> 48 == high_bits[page.site] for page in pages if page is not None)
-    assert len(set(high_bits.values())) > 190
+
+
+def test_links_have_the_keys_of_their_crawl_whatever_was_remembered() -> None:
+    hrefs = ["a", "/b?c=%7e", "http://other.example/x", "../d", "//third.example./"]
+    for secret in (b"one", b"other", b"one", b""):
+        found = pages_of(hrefs, "http://a.example/e/", 1, secret=secret)
+        assert [page.key for page in found.pages] == [key_of(page.url, secret) for page in found.pages]
+        assert len(found.pages) == len(hrefs)
 
 
 def test_links_of_a_page_come_once_each_in_document_order() -> None:

@@ -138,6 +138,7 @@ def begin(job: Job, address: Address, now: Instant) -> Instant:
         check_is_same_crawl(sites, job, address.shown, "give this one another name after the #")
         started_at = now if row is None else Instant(row[0])
         store.create(started_at, without_password(job))
+        job = job.with_secret(store.secret)
         # Known seeds are not queued again, so that a crawl continues with a longer job.
         store.commit([SaveTasks(job.tasks(started_at)), SaveFound(job.seeds(), is_elsewhere=True)], {})
         store.asked(lambda run: run.execute(sql.BEGIN_AGAIN))
@@ -332,7 +333,7 @@ class CollectRun:
         with PostgresReader(coordinator.blocking.store.address) as reader:
             ordering = learnt_ordering(self._job, reader)
         session, self._fetcher = build_session(
-            self._job,
+            self._job.with_secret(coordinator.blocking.store.secret),
             coordinator,
             self._folder,
             self._clock,

@@ -294,31 +294,32 @@ def _unpack_batch(packed: tuple[CommitBatch, list[bytes | None]]) -> CommitBatch
     return structs.replace(batch, savings=savings)
 
 
-def _pack_news(news: News) -> tuple[News, bytes]:
-    """The keys of a site's pages are sent as one block: there may be millions."""
+def _pack_news(news: News) -> tuple[News, bytes, bytes]:
+    """The keys of a site's pages are sent as blocks: there may be millions."""
     if news.taken is None:
-        return news, b""
-    seen = np.asarray(news.taken.snapshot.seen, dtype=np.int64).tobytes()
-    return _with_seen(news, ()), seen
+        return news, b"", b""
+    snapshot = news.taken.snapshot
+    seen = np.asarray(snapshot.seen, dtype=np.int64).tobytes()
+    return _with_seen(news, (), ()), seen, np.asarray(snapshot.seen_checks, dtype=np.uint16).tobytes()
 
 
-def _unpack_news(packed: tuple[News, bytes]) -> News:
-    news, seen = packed
+def _unpack_news(packed: tuple[News, bytes, bytes]) -> News:
+    news, seen, checks = packed
     if news.taken is None:
         return news
     keys: Sequence[PageKey] = np.frombuffer(seen, dtype=np.int64)  # type: ignore[assignment]
-    return _with_seen(news, keys)
+    return _with_seen(news, keys, np.frombuffer(checks, dtype=np.uint16))  # type: ignore[arg-type]
 
 
-def _with_seen(news: News, seen: Sequence[PageKey]) -> News:
+def _with_seen(news: News, seen: Sequence[PageKey], checks: Sequence[int]) -> News:
     assert news.taken is not None
-    snapshot = structs.replace(news.taken.snapshot, seen=seen)
+    snapshot = structs.replace(news.taken.snapshot, seen=seen, seen_checks=checks)
     return structs.replace(news, taken=structs.replace(news.taken, snapshot=snapshot))
 
 
 CODECS = {
     CommitBatch: Codec(tuple[CommitBatch, list[bytes | None]], _pack_batch, _unpack_batch),
-    News: Codec(tuple[News, bytes], _pack_news, _unpack_news),
+    News: Codec(tuple[News, bytes, bytes], _pack_news, _unpack_news),
 }
 
 

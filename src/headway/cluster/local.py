@@ -325,6 +325,8 @@ class WorkerTask(msgspec.Struct, frozen=True):
     has_rounds: bool
     most_held: int
     commit_every_s: Seconds
+    secret: bytes = b""
+    """For the keys of pages."""
 
 
 class WorkerCalls(Coordinator, Protocol):

@@ -46,6 +46,7 @@ from headway.model.command import (
     SiteRecord,
 )
 from headway.model.page import Site, is_again
+from headway.pages.url import keyed
 from headway.planning.live_policies import make_allocator
 from headway.planning.problem import Objective
 from headway.plugins import PluginError
@@ -82,6 +83,7 @@ class ProcessRun:
         self._clock = WallClock()
         now = self._clock.now()
         self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
+        job = self._job = self._job.with_secret(self.folder.store.secret)
         try:
             check_is_same_folder(self.folder.snapshot, job, folder)
             snapshot = self.folder.snapshot
@@ -174,6 +176,7 @@ class ProcessRun:
             # One store receives everything: as many commits as with one process, and a worker that is killed
             # has about as much to fetch again.
             Seconds(min(_RAREST_COMMIT_S, self._processes * COMMIT_EVERY_S)),
+            self._job.secret,
         )
         worker = _WorkerProcess(WorkerSession(self._coordinator, self._clock, task), self._known_fd)
         self._workers[worker.process.pid] = worker
@@ -274,9 +277,10 @@ class ProcessRun:
             case SetDeadline(site, deadline_at):
                 tasks = self.folder.store.load_sites(self.started_at, [site]).tasks
                 self.folder.save([SaveTasks((replace(task, deadline_at=deadline_at),)) for task in tasks])
-            case AddSite(task, pages):
-                known = with_known_pages(self.folder.path, order)
+            case AddSite(task):
+                known = with_known_pages(self.folder.path, order, self._job.secret)
                 assert isinstance(known, AddSite)
+                pages = keyed(order.pages, self._job.secret)
                 passed_over = tuple(page for page in known.pages if page not in pages)
                 batch: list[Saving] = [SaveTasks((task,)), SaveFound(pages)]
                 batch += [SaveAgain(passed_over, now)] if passed_over else []
@@ -363,7 +367,7 @@ async def _work(ours: socket.socket, known: KnownContents) -> int:
         supervisor = connection.remote(WORKER_CALLS)
         task = await supervisor.task()
         source = Source("the job")
-        job = build_job(convert(task.job, source), source)
+        job = build_job(convert(task.job, source), source).with_secret(task.secret)
         folder = WorkerFolder(Path(task.folder))
         try:
             session, _ = build_session(

@@ -32,7 +32,7 @@ from headway.errors import HeadwayError, JobError, install_command
 from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
 from headway.model.page import Page, Site, Task
 from headway.pages.extract import RESERVED, Extractor, Field, Rule
-from headway.pages.url import page_of
+from headway.pages.url import keyed, page_of
 from headway.plugins import is_reference, search_in
 from headway.policy.ordering.base import PathScores
 from headway.policy.scope import Scope
@@ -111,6 +111,8 @@ class Job(msgspec.Struct, frozen=True):
     hook_timeout_s: Seconds = Seconds(60.0)
     listed: ListedSites | None = None
     """Further sites, which are read from their list when they are needed; None: `sites` are all."""
+    secret: bytes = b""
+    """Of the crawl that the job is run as, for the keys of its pages; empty before there is one."""
 
     @property
     def site_count(self) -> int:
@@ -170,8 +172,12 @@ class Job(msgspec.Struct, frozen=True):
         is_timed = any(math.isfinite(rate) for rate in (self.timetable.usual_bytes_per_s, *rates))
         return is_timed or self.link_part is not None
 
+    def with_secret(self, secret: bytes) -> Job:
+        """The job as the crawl with this secret."""
+        return msgspec.structs.replace(self, secret=secret)
+
     def seeds(self) -> tuple[Page, ...]:
-        return tuple(page for wish in self.sites for page in wish.seeds)
+        return keyed([page for wish in self.sites for page in wish.seeds], self.secret)
 
 
 def load_job(path: FilePath) -> Job:

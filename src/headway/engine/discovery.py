@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from headway.engine.frontier import Frontier
-from headway.engine.seen import SeenSet, seen_set
+from headway.engine.seen import SeenSet, check_bits, new_pages, seen_set
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import (
     NOT_COUNTED,
@@ -57,7 +57,8 @@ class OwnedSites:
     def _add(self, event: SitesTaken, seen: SeenSet) -> None:
         snapshot = event.snapshot
         self.sites |= event.sites
-        seen.add_many(np.asarray(snapshot.seen, dtype=np.int64))
+        checks = np.asarray(snapshot.seen_checks, dtype=np.uint16)
+        seen.add_many(np.asarray(snapshot.seen, dtype=np.int64), checks)
         for task in snapshot.tasks:
             self._stats.open(task)
         for record in snapshot.sites:
@@ -83,9 +84,10 @@ class OwnedSites:
         them that another collector found are counted as waiting from now on."""
         if load.site not in self.sites:
             return False
-        unseen = seen.add_all([record.page.key for record in load.waiting])
-        if unseen:
-            self._frontier.count_unseen(load.site, len(unseen))
+        pages = [record.page for record in load.waiting]
+        added = seen.add_all([page.key for page in pages], [check_bits(page.url) for page in pages])
+        if unseen := sum(position >= 0 for position in added):
+            self._frontier.count_unseen(load.site, unseen)
         return True
 
     def is_quiet(self, site: Site) -> bool:
@@ -104,7 +106,7 @@ class OwnedSites:
         if not others:
             return pages, others
         owned_pages = [page for page in pages if page.site in sites]
-        new = [others[position] for position in self._saved_for_others.add_all([page.key for page in others])]
+        new = new_pages(self._saved_for_others, others)
         if is_redirect:
             new = [structs.replace(page, depth=page.depth + 1) for page in new]
         return owned_pages, new
@@ -218,8 +220,7 @@ class Discovery:
             pages, others = self._owned.split(pages, is_redirect=redirects > 0)
             if others:
                 self._save_for_others(now, others, commands, left_out)
-        for position in self.seen.add_all([page.key for page in pages]):
-            page = pages[position]
+        for page in new_pages(self.seen, pages):
             exclusion: str | None = (
                 Exclusion.REDIRECT_CHAIN if redirects > _MAX_REDIRECTS else self._scope.judge(page)
             )
@@ -245,8 +246,7 @@ class Discovery:
         if self._owned is not None:
             lists, others = self._owned.split(lists, is_redirect=False)
             self._save_for_others(now, others, commands, left_out)
-        for position in self.seen.add_all([page.key for page in lists]):
-            page = lists[position]
+        for page in new_pages(self.seen, lists):
             exclusion = self._scope.judge_list(page)
             if exclusion is not None:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
@@ -358,7 +358,7 @@ class Revisits:
         fresh = tuple(page for page in pages if page.key not in self._queued.get(page.site, ()))
         for page in fresh:
             self._queued.setdefault(page.site, set()).add(page.key)
-            self._discovery.seen.add(page.key)
+            new_pages(self._discovery.seen, (page,))
             self._frontier.put(page, AGAIN, not_before)
         if fresh:
             commands.append(SaveAgain(fresh, not_before))
@@ -404,7 +404,7 @@ class Revisits:
         """Take in a page that a proxy delivered as if it had been fetched."""
         page, outcome = event.page, event.outcome
         site_stats = self._stats.site_stats(page.site)
-        is_new = self._discovery.seen.add(page.key)
+        is_new = bool(new_pages(self._discovery.seen, (page,)))
         if not is_new and event.was is None:
             self.superseded.add(page.key)
         state = PageState.DONE if outcome.kind in SUCCESS else PageState.FAILED

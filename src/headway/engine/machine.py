@@ -309,7 +309,7 @@ class Engine:
     def _restore(self, now: Instant, event: Restored) -> None:
         snapshot = plausible(now, event.snapshot, event.rules, self._politeness, self._retry)
         if len(snapshot.seen):
-            self.discovery.seen = seen_set(snapshot.seen)
+            self.discovery.seen = seen_set(snapshot.seen, snapshot.seen_checks)
         sites = self.discovery.sites
         for task in snapshot.tasks:
             self.stats.open(task)

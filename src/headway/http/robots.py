@@ -348,13 +348,15 @@ class RobotsAsker:
         user_agent: str,
         *,
         reads_sitemaps: bool,
+        secret: bytes,
     ) -> None:
-        """`work` carries out a function in a thread."""
+        """`work` carries out a function in a thread. `secret`: of the crawl, for the keys of pages."""
         self._fetcher = fetcher
         self._clock = clock
         self._work, self._outcome_of = work, outcome_of
         self._user_agent = user_agent
         self._reads_sitemaps = reads_sitemaps
+        self._secret = secret
 
     async def ask(self, command: FetchRobots) -> RobotsSettled:
         site = command.site
@@ -368,7 +370,8 @@ class RobotsAsker:
         expires_at = Instant(now + min(lifetime_s, ROBOTS_LIFETIME_S))
         text = decode_robots(response.body) if is_answer and 200 <= response.status < 300 else ""
         named = rules.sitemaps[:_MOST_SITEMAPS] if rules is not None and self._reads_sitemaps else ()
-        lists = tuple(page for url in named if (page := page_of(url, response.url)) is not None)
+        found = (page_of(url, response.url, secret=self._secret) for url in named)
+        lists = tuple(page for page in found if page is not None)
         return RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists)
 
     async def _judge(self, response: Response) -> RobotsRules | None:

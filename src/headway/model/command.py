@@ -338,4 +338,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Of sites without a loaded page: the rank of the first one, by the order of the store."""
     servers: Sequence[tuple[str, bytes]] = ()
     """The rows of `SaveServers`."""
+    seen_checks: Sequence[int] = ()
+    """The check bits of each key in `seen`; empty: they are not known."""
     notices: Sequence[SaveNotice] = ()

@@ -41,7 +41,13 @@ def parts_of(snapshot: Snapshot) -> Iterator[Snapshot]:
         yield snapshot
         return
     nothing = Snapshot(snapshot.started_at, (), (), (), ())
-    yield structs.replace(nothing, seen=snapshot.seen, servers=snapshot.servers, notices=snapshot.notices)
+    yield structs.replace(
+        nothing,
+        seen=snapshot.seen,
+        seen_checks=snapshot.seen_checks,
+        servers=snapshot.servers,
+        notices=snapshot.notices,
+    )
     for tasks in _slices(snapshot.tasks):
         yield structs.replace(nothing, tasks=tasks)
     for sites in _slices(snapshot.sites):

@@ -13,7 +13,8 @@ Site = NewType("Site", str)
 """Scheme, host and port in canonical form, without a trailing slash: `https://www.example.org`."""
 
 PageKey = NewType("PageKey", int)
-"""A 64-bit fingerprint of the canonical URL, stored in the seen set (in a simulation the node number)."""
+"""64 bits of a hash of the canonical URL, keyed with a secret of the crawl (in a simulation the node's
+number)."""
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):

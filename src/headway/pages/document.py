@@ -182,7 +182,7 @@ def parse(
     if digest is None:
         digest = content_digests([response.body], options.digest)[0] if response.body else ""
     if response.status in REDIRECT_STATUSES and (location := response.header("location")):
-        return _parse_redirect(response, page, location, digest)
+        return _parse_redirect(response, page, location, digest, options.secret)
     content = response.body
     declared = response.header("content-type")
     media_type = sniffed_type(media_type_of(declared), content) if content else media_type_of(declared)
@@ -191,7 +191,9 @@ def parse(
     if (options.read_sitemaps or options.read_feeds) and media_type not in HTML_TYPES:
         listing = read_listing(content, media_type, page.url, work)
         if listing is not None and (options.read_feeds if listing.is_feed else options.read_sitemaps):
-            return _parse_listing(listing, page, Parsed(digest=digest, content_type=media_type), work)
+            return _parse_listing(
+                listing, page, Parsed(digest=digest, content_type=media_type), work, options.secret
+            )
     product = product_token(options.user_agent)
     # Links may occur several times; beyond this many the scan stops.
     most = _WRITTEN_FOR_ONE * options.max_links
@@ -217,10 +219,13 @@ def parse(
     home = page if base is page.url else base
     found = NOTHING_FOUND
     if not asked.nofollow:
-        found = pages_of(links, home, page.depth + 1, codec, most=options.max_links, work=work)
+        found = pages_of(
+            links, home, page.depth + 1, codec, most=options.max_links, work=work, secret=options.secret
+        )
     # Blogs link to a feed of comments on every page; only the feeds of the seed page list new pages.
     reads_feeds = options.read_feeds and page.depth == 0 and not asked.nofollow
-    feeds = pages_of(markup.feeds[:_MOST_FEEDS], base, page.depth + 1).pages if reads_feeds else ()
+    named_feeds = markup.feeds[:_MOST_FEEDS] if reads_feeds else []
+    feeds = pages_of(named_feeds, base, page.depth + 1, secret=options.secret).pages if named_feeds else ()
     return Parsed(
         links=tuple(found.pages),
         noindex=asked.noindex,
@@ -237,7 +242,7 @@ def parse(
     )
 
 
-def _parse_listing(listing: Listing, page: Page, parsed: Parsed, work: Work) -> Parsed:
+def _parse_listing(listing: Listing, page: Page, parsed: Parsed, work: Work, secret: bytes) -> Parsed:
     base = (canonical(listing.base, page.url) if listing.base else None) or page.url
     pages, modified_at = {}, {}
     for number, (href, changed_at) in enumerate(listing.pages, 1):
@@ -245,12 +250,13 @@ def _parse_listing(listing: Listing, page: Page, parsed: Parsed, work: Work) -> 
             let_others()
         if not work.spend(OF_LINK + len(base) + len(href)):
             break
-        found = page_of(href, base, page.depth + 1)
+        found = page_of(href, base, page.depth + 1, secret=secret)
         if found is not None:
             pages[found.key] = found
             if changed_at is not None:
                 modified_at[found.key] = changed_at
-    lists = pages_of([entry.href for entry in listing.lists], base, page.depth + 1, work=work)
+    hrefs = [entry.href for entry in listing.lists]
+    lists = pages_of(hrefs, base, page.depth + 1, work=work, secret=secret)
     if listing.problem:
         work.stop(listing.problem)
     return structs.replace(
@@ -278,8 +284,8 @@ def _links_of_headers(response: Response, page: Page, work: Work) -> tuple[list[
     return links, named
 
 
-def _parse_redirect(response: Response, page: Page, location: str, digest: str) -> Parsed:
-    target = page_of(_as_sent(location), page.url, page.depth, page.score)
+def _parse_redirect(response: Response, page: Page, location: str, digest: str, secret: bytes) -> Parsed:
+    target = page_of(_as_sent(location), page.url, page.depth, page.score, secret)
     leads_elsewhere = target is not None and target.url != page.url
     return Parsed(
         links=(target,) if target is not None and leads_elsewhere else (),

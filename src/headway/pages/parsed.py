@@ -81,6 +81,8 @@ class ParseOptions(msgspec.Struct, frozen=True):
     """Whether to compute a fingerprint of the words of each page (`pages.fingerprint`)."""
     read_sitemaps: bool = False
     read_feeds: bool = False
+    secret: bytes = b""
+    """Of the crawl, for the keys of pages."""
     digest: str = "sha1"
     """What contents are identified by: see `pages.fingerprint.content_digests`."""
 

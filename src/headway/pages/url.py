@@ -6,14 +6,14 @@ server distinguishes, so that a page is not fetched under two URLs; see `canonic
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import can_ada
-from xxhash import xxh3_64_intdigest
+from msgspec import structs
 
 from headway.model.page import Page, PageKey, Site
 from headway.pages import LET_OTHERS_EVERY, OF_LINK, Work, fast, let_others
@@ -37,14 +37,14 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 # Characters that WHATWG allows in a path or query but a URI may not contain, and every percent sign.
 _UNTIDY = re.compile(r"[#%|^`{}\[\]\\]")
 _TIDY_ME = re.compile(r"%([0-9A-Fa-f]{2})?|[|^`{}\[\]\\]")
-_KEY_BITS_OF_URL = 48
+_KEY_BYTES = 8
+SECRET_BYTES = 16
 _NOT_BY_FOLDER = frozenset({"", "?", *map(chr, range(33))})
 """First characters of links that depend on the page itself, not on its folder: empty, query only, or
 blanks."""
 _LONGEST_REMEMBERED = 200
 _LINKS_REMEMBERED = 200
 _FOLDERS_REMEMBERED = 256
-_URL_MASK = (1 << _KEY_BITS_OF_URL) - 1
 
 # Links that no rule changes, so that they need not be parsed. No segment starts with a dot, and none is
 # empty.
@@ -55,7 +55,7 @@ _PLAIN_ELSEWHERE = re.compile(
     rf"(https?+://(?:(?!xn--)[a-z0-9][a-z0-9-]*+\.)++[a-z]{{2,}}+)(/(?:{_NAMES})?+)?+"
 )
 
-_folders: dict[tuple[str, int], dict[str, Page]] = {}
+_folders: dict[tuple[str, int, bytes], dict[str, Page]] = {}
 
 
 class Found(NamedTuple):
@@ -78,7 +78,20 @@ def canonical(href: str, base: str | None = None) -> str | None:
     return page.url if page is not None else None
 
 
-def page_of(href: str, base: str | None = None, depth: int = 0, score: float = 0.0) -> Page | None:
+def key_of(url: str, secret: bytes = b"") -> PageKey:
+    """The key of a canonical URL. Without the secret of the crawl nobody can find two URLs with one key."""
+    digest = blake2b(url.encode(), digest_size=_KEY_BYTES, key=secret).digest()
+    return PageKey(int.from_bytes(digest, "little", signed=True))  # signed, like row ids in SQLite
+
+
+def keyed(pages: Sequence[Page], secret: bytes) -> tuple[Page, ...]:
+    """Pages whose keys were made without the secret of the crawl, with the keys that they have in it."""
+    return tuple(structs.replace(page, key=key_of(page.url, secret)) for page in pages)
+
+
+def page_of(
+    href: str, base: str | None = None, depth: int = 0, score: float = 0.0, secret: bytes = b""
+) -> Page | None:
     """The page that a link leads to, or None if it cannot be fetched over HTTP. Never raises."""
     if len(href) > _LONGEST_BEYOND_ASCII and not _is_sensible(href):
         return None
@@ -86,7 +99,7 @@ def page_of(href: str, base: str | None = None, depth: int = 0, score: float = 0
         parsed = can_ada.parse(href) if base is None else can_ada.parse(base) + href
     except (ValueError, TypeError):  # TypeError: a lone surrogate has no UTF-8 form
         return None
-    return _page(parsed, depth, score)
+    return _page(parsed, depth, score, secret)
 
 
 def pages_of(
@@ -97,6 +110,7 @@ def pages_of(
     *,
     most: int = sys.maxsize,
     work: Work | None = None,
+    secret: bytes = b"",
 ) -> Found:
     """The pages that the links of a document lead to, without duplicates, in document order. Never raises.
 
@@ -107,7 +121,7 @@ def pages_of(
     home_page = page_of(base) if isinstance(base, str) else base
     if home_page is None:
         return Found([], len(hrefs))
-    home = _Home(home_page, depth, charset)
+    home = _Home(home_page, depth, charset, secret)
     remembered = home.remembered
     pages: dict[str, Page] = {}
     invalid: set[str] = set()
@@ -140,27 +154,27 @@ class _Home:
     """Resolves the links of a document, with a cache of the links of its folder."""
 
     __slots__ = (
-        "_bits",
         "_charset",
         "_depth",
         "_folder",
         "_itself",
         "_page",
         "_parsed",
+        "_secret",
         "_site",
         "remembered",
     )
 
-    def __init__(self, page: Page, depth: int, charset: str) -> None:
+    def __init__(self, page: Page, depth: int, charset: str, secret: bytes) -> None:
         self._page, self._site, self._depth = page, page.site, depth
-        self._bits = _site_bits(page.site)
+        self._secret = secret
         self._folder = _folder_of(page.url)
         self._parsed: can_ada.URL | None = None
         self._itself: Page | None = None
         self._charset = None if charset == "utf-8" else charset
         # Pages of a folder have most of their links in common, with the same spelling.
         is_cached = self._charset is None and len(self._folder) <= _LONGEST_FOLDER
-        self.remembered = _links_of(self._folder, depth) if is_cached else {}
+        self.remembered = _links_of(self._folder, depth, secret) if is_cached else {}
 
     def units(self, href: str) -> int:
         """The units of work of `lead`, at most."""
@@ -184,7 +198,7 @@ class _Home:
             if elsewhere is None:
                 return None
             site = Site(elsewhere[1])
-            return _known_page(href if elsewhere[2] else href + "/", site, _site_bits(site), self._depth)
+            return _known_page(href if elsewhere[2] else href + "/", site, self._depth, 0.0, self._secret)
         if href[0] == "/":
             return self._here(self._site + href) if _PLAIN.fullmatch(href, 1) or href == "/" else None
         folder = self._folder
@@ -195,7 +209,7 @@ class _Home:
         return self._here(folder + href) if _PLAIN.fullmatch(href) else None
 
     def _here(self, url: str) -> Page:
-        return _known_page(url, self._site, self._bits, self._depth)
+        return _known_page(url, self._site, self._depth, 0.0, self._secret)
 
     def _parsed_link(self, href: str) -> Page | None:
         if self._charset is not None and not href.isascii():
@@ -213,7 +227,7 @@ class _Home:
         # the href is enough.
         if url.startswith(self._site + "/") and url[-1] != "?" and not _UNTIDY.search(href):
             return self._here(url)
-        return _page(parsed, self._depth)
+        return _page(parsed, self._depth, 0.0, self._secret)
 
 
 def _is_sensible(href: str) -> bool:
@@ -242,9 +256,9 @@ def _folder_of(url: str) -> str:
     return url[: url.rindex("/", 0, query if query >= 0 else len(url)) + 1]
 
 
-def _links_of(folder: str, depth: int) -> dict[str, Page]:
-    """The cache of links for pages in the same folder and with the same depth."""
-    which = (folder, depth)
+def _links_of(folder: str, depth: int, secret: bytes) -> dict[str, Page]:
+    """The cache of links for pages of a crawl in the same folder and with the same depth."""
+    which = (folder, depth, secret)
     links = _folders.get(which)
     if links is None or len(links) >= _LINKS_REMEMBERED:
         if len(_folders) >= _FOLDERS_REMEMBERED:
@@ -253,16 +267,16 @@ def _links_of(folder: str, depth: int) -> dict[str, Page]:
     return links
 
 
-def _known_page(url: str, site: Site, bits: int, depth: int, score: float = 0.0) -> Page:
-    return Page(url, site, PageKey(bits | (xxh3_64_intdigest(url.encode()) & _URL_MASK)), depth, score)
+def _known_page(url: str, site: Site, depth: int, score: float, secret: bytes) -> Page:
+    return Page(url, site, key_of(url, secret), depth, score)
 
 
-def _page(parsed: can_ada.URL, depth: int, score: float = 0.0) -> Page | None:
+def _page(parsed: can_ada.URL, depth: int, score: float, secret: bytes) -> Page | None:
     site_and_url = _site_and_url(parsed)
     if site_and_url is None:
         return None
     site, url = site_and_url
-    return _known_page(url, site, _site_bits(site), depth, score)
+    return _known_page(url, site, depth, score, secret)
 
 
 def _site_and_url(parsed: can_ada.URL) -> tuple[Site, str] | None:
@@ -319,11 +333,3 @@ def _in_charset(character: str, charset: str) -> str:
     except UnicodeError:
         return f"%26%23{ord(character)}%3B"  # a character reference, as browsers write it
     return "".join(f"%{octet:02X}" for octet in octets)
-
-
-@functools.lru_cache(maxsize=65_536)
-def _site_bits(site: str) -> int:
-    """The site's part of a key: the high bits, so that the store keeps the pages of a site together."""
-    bits = xxh3_64_intdigest(site.encode()) >> _KEY_BITS_OF_URL
-    # Signed, like row ids in SQLite.
-    return (bits - (1 << 16) if bits >= 1 << 15 else bits) << _KEY_BITS_OF_URL

@@ -164,6 +164,7 @@ class WebCollector:
             partial(outcome_of, parsed=None, is_known=False),
             reading.user_agent,
             reads_sitemaps=reading.options.read_sitemaps,
+            secret=reading.options.secret,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_once = fetcher.fetch_at_once if isinstance(fetcher, PromptFetcher) else None

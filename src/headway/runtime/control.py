@@ -15,6 +15,7 @@ from headway.errors import StoreError, UnitError
 from headway.http.client import HttpFetcher
 from headway.model.command import AddSite, Order, Pause, Resume
 from headway.model.event import CapacityChanged
+from headway.pages.url import keyed
 from headway.policy.yielding import LOOK_START_BYTES_PER_S, LinkShare, Phase
 from headway.runtime.driver import EventSink
 from headway.store.reader import LiveReader, database_of
@@ -113,13 +114,14 @@ def write_order(folder: Path, now: Instant, order: Order) -> None:
         raise StoreError(f"{path}: cannot be written: {problem.strerror}") from None
 
 
-def with_known_pages(folder: Path, order: Order) -> Order:
-    """Pages of an added site may have been found and excluded before: they are wanted now."""
+def with_known_pages(folder: Path, order: Order, secret: bytes) -> Order:
+    """Pages of an added site may have been found and excluded before: they are wanted now. Who gives an order
+    does not know the secret of the crawl, which the pages get here."""
     if not isinstance(order, AddSite):
         return order
     with LiveReader(folder) as live_reader:
         passed_over = live_reader.passed_over(order.task.site, _MOST_PASSED_OVER)
-    pages = {page.key: page for page in (*order.pages, *passed_over)}
+    pages = {page.key: page for page in (*keyed(order.pages, secret), *passed_over)}
     return structs.replace(order, pages=tuple(pages.values()))
 
 

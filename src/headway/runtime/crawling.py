@@ -178,6 +178,7 @@ class CrawlRun:
             knowledge, levels = learnt.read([wish.site for wish in job.sites])
         self._limit = LimitWatch(folder)
         self._orders = OrderWatch(folder)
+        job = self._job = job.with_secret(self.folder.store.secret)
         with ExitStack() as opened:
             opened.callback(self.folder.close)
             # A page that is passed on has its place in the archive.
@@ -292,7 +293,7 @@ class CrawlRun:
         orders = self._orders.lasting()
         for order in orders:
             if isinstance(order, AddSite):
-                yield Ordered(with_known_pages(self.folder.path, order))
+                yield Ordered(with_known_pages(self.folder.path, order, self._job.secret))
         # Known seeds are not queued again, so that a crawl continues with a longer job file.
         yield from self._runtime.seeded_in_parts(self.started_at)
         for order in orders:
@@ -347,7 +348,7 @@ class CrawlRun:
                 limit = self._link_finder.interrupt(limit)
             self._driver.tell(CapacityChanged(limit))
         for order in self._orders.fresh():
-            self._driver.tell(Ordered(with_known_pages(self.folder.path, order)))
+            self._driver.tell(Ordered(with_known_pages(self.folder.path, order, self._job.secret)))
 
     def _look_at_announcements(self) -> None:
         if self.refresher is None:

@@ -62,6 +62,7 @@ class ProxyRefresher:
         main: LiveDriver,
     ) -> None:
         self._scope = job.scope
+        self._secret = job.secret
         self._clock = clock
         self._settings = settings
         self._tell = main.tell
@@ -102,7 +103,7 @@ class ProxyRefresher:
         return len(self._pending)
 
     def _consider(self, announced_at: Instant, url: str, place: int) -> None:
-        page = page_of(url)
+        page = page_of(url, secret=self._secret)
         if page is None or self._scope.judge(page) is not None:
             bump(self.counters.refused, "out-of-scope")  # the job has changed since the announcement
             return
@@ -265,7 +266,11 @@ def _collector(job: Job, folder: RunFolder, clock: WallClock, settings: ProxySet
         folder.archive,
         clock,
         reading=PageReading(
-            ParseOptions(user_agent=crawl.user_agent, drop_rel_nofollow=crawl.respect_rel_nofollow),
+            ParseOptions(
+                user_agent=crawl.user_agent,
+                drop_rel_nofollow=crawl.respect_rel_nofollow,
+                secret=job.secret,
+            ),
             crawl.user_agent,
             job.scope.accept_types,
         ),

@@ -27,7 +27,7 @@ from headway.http.models import Limits
 from headway.model.command import PageState, SaveFound, SaveSettled, SaveTasks
 from headway.model.page import SUCCESS, Capture, Kind, Outcome, Page, PageKey
 from headway.pages.document import parse
-from headway.pages.url import page_of
+from headway.pages.url import keyed, page_of
 from headway.ports import CaptureNote, Response
 from headway.runtime.runtime import page_reading
 from headway.store import repair, schema
@@ -90,7 +90,7 @@ def rebuild(run: Path, job: Job | None = None) -> Rebuilt:
             job, started_at = _job_of(run, job, attempts)
             store = SqliteStore(draft)
             try:
-                _Builder(run, store, job, kept, result).build(started_at, attempts)
+                _Builder(run, store, job.with_secret(store.secret), kept, result).build(started_at, attempts)
             finally:
                 store.close()
             _write_lines(run, draft)
@@ -133,7 +133,8 @@ class _Builder:
             data.close()
 
     def _settled(self, attempt: _Attempt, notes: dict[tuple[str, int], CaptureNote]) -> SaveSettled:
-        page, outcome = attempt.page, attempt.outcome
+        (page,) = keyed([attempt.page], self._job.secret)
+        outcome = attempt.outcome
         tries = self._tries.get(page.key, 0)
         self._tries[page.key] = tries + 1
         kept = self._kept.get((page.url, _text(attempt.fetched_at)))

@@ -25,6 +25,7 @@ from headway.model.command import Command
 from headway.model.event import Event, FromOutside, LinkShared, Seeded
 from headway.model.page import Page, PageKey, Site
 from headway.pages.parsed import ParseOptions
+from headway.pages.url import keyed
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge
 from headway.planning.live_policies import make_allocator
 from headway.planning.problem import Objective
@@ -328,6 +329,7 @@ def page_reading(job: Job, folder: Path | None = None) -> PageReading:
         takes_fingerprints=crawl.near_duplicates,
         read_sitemaps=crawl.sitemaps,
         read_feeds=crawl.feeds,
+        secret=job.secret,
         digest=crawl.digest,
     )
     extractor = job.extractor() or None
@@ -374,7 +376,7 @@ class Runtime(Generic[W_co]):
         wishes = job.wishes()
         while part := list(itertools.islice(wishes, _SITES_AT_ONCE)):
             tasks = tuple(job.task_of(wish, started_at) for wish in part)
-            yield Seeded(tasks, tuple(page for wish in part for page in wish.seeds))
+            yield Seeded(tasks, keyed([page for wish in part for page in wish.seeds], job.secret))
 
     def live_driver(
         self: Runtime[LiveWorld],

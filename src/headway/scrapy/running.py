@@ -30,7 +30,7 @@ from headway.model.page import Kind, Page, Site
 from headway.pacing.shared_window import SharedRateWindow
 from headway.pages.document import parse
 from headway.pages.parsed import ParseOptions
-from headway.pages.url import page_of
+from headway.pages.url import keyed, page_of
 from headway.planning.estimate import PRIOR_PAGE_BYTES
 from headway.planning.policies import check_policy
 from headway.ports import Request
@@ -82,10 +82,15 @@ def configure(
     snapshot = store.load()
     if snapshot is None:
         store.create(started_at, without_password(job))
+    secret = store.secret
     # A run that continues keeps its deadlines, also the ones that have passed.
     tasks = job.tasks(started_at if snapshot is None else snapshot.started_at)
     pages = tuple(
-        {page.key: page for wish in job.sites for page in (*wish.seeds, *collected[wish.site])}.values()
+        {
+            page.key: page
+            for wish in job.sites
+            for page in keyed((*wish.seeds, *collected[wish.site]), secret)
+        }.values()
     )
     seen = set() if snapshot is None else set(snapshot.seen)
     store.commit([SaveTasks(tasks), SaveFound(tuple(page for page in pages if page.key not in seen))], {})

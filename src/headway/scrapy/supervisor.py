@@ -87,7 +87,7 @@ class PageLog:
     def note(self, answers: Iterable[Answer]) -> None:
         """Add results of requests. If Scrapy sends a request again, the last result counts."""
         for answer in answers:
-            page = page_of(answer.url, depth=answer.depth)
+            page = page_of(answer.url, depth=answer.depth, secret=self._store.secret)
             if page is None:
                 continue
             outcome = answer.outcome

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
+from msgspec import structs
+
+from headway.engine.seen import check_bits, next_key
 from headway.model.command import (
     PageState,
     SaveAgain,
@@ -116,15 +119,26 @@ class BatchWriter:
         numbers = self._numbers
         placed = [(numbers.site_id(page.site), numbers.take_place(), page) for page in pages]
         placed.sort(key=_by_site_and_place)
-        seen = sorted((site_id, page.key, place) for site_id, place, page in placed)
+        seen = sorted((site_id, page.key, place, check_bits(page.url)) for site_id, place, page in placed)
         if seen and self._run_many(sql.ADD_SEEN, seen).rowcount != len(seen):
-            # Said to be new and yet known: such a page is not queued again.
-            added = {place for site_id, key, place in seen if self._find(site_id, key)[0] == place}
-            placed = [row for row in placed if row[1] in added]
+            placed = [row for each in placed if (row := self._added(*each)) is not None]
         waiting = [
             rows.waiting_row(site_id, place, page, self._rank_of(page)) for site_id, place, page in placed
         ]
         self._run_many(sql.ADD_WAITING, waiting)
+
+    def _added(self, site_id: int, place: int, page: Page) -> tuple[int, int, Page] | None:
+        """A page that was said to be new, with a key of its own if another has it; None for a page that is
+        known all the same, which is not queued again."""
+        check = check_bits(page.url)
+        while True:
+            has, its_check = self._run(sql.FIND_CHECK, (site_id, page.key)).fetchone() or (None, 0)
+            if has == place:
+                return site_id, place, page
+            if check == its_check or not its_check:
+                return None
+            page = structs.replace(page, key=next_key(page.key))
+            self._run(sql.ADD_SEEN, (site_id, page.key, place, check))
 
     def _settle(self, settled: Iterable[SaveSettled], notes: Notes) -> None:
         """Settle pages of which each is named once."""
@@ -153,14 +167,14 @@ class BatchWriter:
                         retry_at=saving.retry_at,
                     )
                 )
-                changes.seen.append((place, page_id, site_id, key))
+                changes.add_seen(place, page_id, site_id, saving.page)
         self._run_many(sql.RETRY_LATER, changes.retried)
         self._run_many(sql.DROP_WAITING, sorted(changes.dropped))
         self._run_many(sql.ADD_WAITING, changes.placed)
         self._run_many(sql.ADD_PAGE, changes.pages)
         self._run_many(ADD_SIGHTING, changes.sightings)
         self._run_many(KEEP_CONTENT, changes.unchanged)
-        self._run_many(sql.PUT_SEEN, sorted(changes.seen, key=_by_last_two))
+        self._run_many(sql.PUT_SEEN, sorted(changes.seen, key=_by_site_and_key))
         self._run_many(sql.ADD_CONTENT, sorted(changes.contents))
 
     def _queue_again(self, savings: Iterable[SaveAgain]) -> None:
@@ -174,9 +188,9 @@ class BatchWriter:
                 place, rank = self._numbers.take_place(), self._rank_of(page)
                 when = saving.not_before
                 placed.append(rows.waiting_row(site_id, place, page, rank, attempt=AGAIN, retry_at=when))
-                seen.append((place, page_id, site_id, page.key))
+                seen.append((place, page_id, site_id, page.key, check_bits(page.url)))
         self._run_many(sql.ADD_WAITING, placed)
-        self._run_many(sql.PUT_SEEN, sorted(seen, key=_by_last_two))
+        self._run_many(sql.PUT_SEEN, sorted(seen, key=_by_site_and_key))
 
     def _recount(self, site_id: int, last_page_id: int | None, saving: SaveSettled) -> None:
         """A page that settles once more counts as what it is now."""
@@ -262,4 +276,4 @@ def fingerprints_of(batch: Sequence[Saving]) -> list[int]:
 
 
 _by_site_and_place = itemgetter(0, 1)
-_by_last_two = itemgetter(2, 3)
+_by_site_and_key = itemgetter(2, 3)

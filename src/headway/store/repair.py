@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -10,12 +11,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from headway.archive.files import clear_errors
 from headway.archive.records import iso_utc
 from headway.archive.warc import ARCHIVE_FOLDER, WARC_PATTERN
+from headway.engine.seen import check_bits
 from headway.errors import StoreError
 from headway.model.page import Kind, Page, PageKey, Site
+from headway.pages.url import SECRET_BYTES, key_of
 from headway.store import rows
 from headway.store.rows import PageLine
 from headway.units import Instant
@@ -199,3 +203,72 @@ def end_of_whole_records(path: Path, length_bytes: int) -> int:
 def end_of_whole_lines(path: Path) -> int:
     content = path.read_bytes()
     return content.rfind(b"\n") + 1
+
+
+# Keys were made without a secret once, so that a site could make up a URL with the key of another's page, and
+# 48 bits of them were of the URL. Such a crawl gets a secret, and all its pages the keys that they have with
+# it. All their URLs are in the store.
+
+_OLD_KEYS = """
+    CREATE TEMP TABLE rekeyed AS
+    SELECT seen.site_id, seen.key AS old, key_of(site.site, coalesce(waiting.path, page.path)) AS key,
+           check_bits_of(site.site, coalesce(waiting.path, page.path)) AS check_bits, seen.place, seen.page_id
+    FROM seen JOIN site ON site.id = seen.site_id
+    LEFT JOIN waiting ON waiting.site_id = seen.site_id AND waiting.place = seen.place
+    LEFT JOIN page ON page.id = seen.page_id
+    WHERE coalesce(waiting.path, page.path) NOT NULL"""
+_NEW_KEYS = (
+    "DELETE FROM seen",
+    """INSERT OR IGNORE INTO seen (site_id, key, place, page_id, check_bits)
+       SELECT site_id, key, place, page_id, check_bits FROM rekeyed ORDER BY site_id, key""",
+    "UPDATE waiting SET key = key_of((SELECT site FROM site WHERE site.id = site_id), path)",
+    "UPDATE page SET key = key_of((SELECT site FROM site WHERE site.id = site_id), path)",
+)
+_LINKS = "SELECT id, links FROM page WHERE id > ? AND links NOT NULL ORDER BY id LIMIT ?"
+_LINKS = "SELECT id, links FROM page WHERE id > ? AND links NOT NULL ORDER BY id LIMIT ?"
+_LINKS_AT_ONCE = 1000
+
+
+def give_new_keys(connection: sqlite3.Connection) -> None:
+    """Within a transaction of the caller."""
+    if connection.execute("SELECT 1 FROM crawl").fetchone() is None:
+        return  # it gets its secret when it is begun
+    secret = secrets.token_bytes(SECRET_BYTES)
+
+    def key(site: str, path: str) -> int:
+        return key_of(rows.url_of(path, Site(site)), secret)
+
+    def check(site: str, path: str) -> int:
+        return check_bits(rows.url_of(path, Site(site)))
+
+    connection.create_function("key_of", 2, key, deterministic=True)
+    connection.create_function("check_bits_of", 2, check, deterministic=True)
+    connection.execute("UPDATE crawl SET secret = ?", (secret,))
+    connection.execute(_OLD_KEYS)
+    for statement in _NEW_KEYS:
+        connection.execute(statement)
+    keys = NewKeys(connection.execute("SELECT old, key FROM rekeyed"))
+    last = 0
+    while found := connection.execute(_LINKS, (last, _LINKS_AT_ONCE)).fetchall():
+        last = found[-1][0]
+        changed = [(keys.of_links(links), number) for number, links in found]
+        connection.executemany("UPDATE page SET links = ? WHERE id = ?", changed)
+    connection.execute("DROP TABLE rekeyed")
+
+
+class NewKeys:
+    """The new keys of pages by their old ones."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        both = np.fromiter(pairs, dtype=np.dtype([("old", np.int64), ("new", np.int64)]))
+        both = both[np.argsort(both["old"])]
+        self._old, self._new = np.ascontiguousarray(both["old"]), np.ascontiguousarray(both["new"])
+
+    def of_links(self, blob: bytes) -> bytes:
+        """The keys of a page's links, as `rows.links_blob` packs them. Links to pages that are not known stay
+        as they are: they led to nothing before."""
+        links = np.frombuffer(blob, dtype="<i8")
+        if not len(self._old):
+            return blob
+        places = np.minimum(np.searchsorted(self._old, links), len(self._old) - 1)
+        return np.where(self._old[places] == links, self._new[places], links).astype("<i8").tobytes()

@@ -17,6 +17,7 @@ import xxhash
 from headway.archive.files import AppendLog
 from headway.archive.records import cdx_timestamp, iso_utc, uri
 from headway.archive.warc import PLAIN_PATH, surt
+from headway.engine.seen import check_bits
 from headway.model.command import NOT_COUNTED, PageState, SaveSettled
 from headway.model.page import Kind, Page, Site, Task, Timing
 from headway.ports import CaptureNote, Notes, PackedLinks
@@ -237,7 +238,7 @@ class Changes:
         self.dropped: list[tuple[int, int]] = []
         self.placed: list[tuple[object, ...]] = []
         self.pages: list[tuple[object, ...]] = []
-        self.seen: list[tuple[int | None, int | None, int, int]] = []
+        self.seen: list[tuple[int | None, int | None, int, int, int]] = []
         self.contents: list[tuple[int, int]] = []
         self.sightings: list[tuple[object, ...]] = []
         self.unchanged: list[tuple[int, int]] = []
@@ -247,9 +248,12 @@ class Changes:
     ) -> None:
         note = note_of(saving, notes)
         self.pages.append(page_row(page_id, site_id, saving, file_id, note))
-        self.seen.append((None, page_id, site_id, saving.page.key))
+        self.add_seen(None, page_id, site_id, saving.page)
         if is_original(saving, note):
             self.contents.append((fingerprint_of(saving.outcome.digest), page_id))
+
+    def add_seen(self, place: int | None, page_id: int | None, site_id: int, page: Page) -> None:
+        self.seen.append((place, page_id, site_id, page.key, check_bits(page.url)))
 
     def note_visit(self, saving: SaveSettled, page_id: int, last_page_id: int | None) -> None:
         sighting = saving.sighting

@@ -11,14 +11,15 @@ from pathlib import Path
 
 from headway.archive.files import clear_errors
 from headway.errors import StoreError
+from headway.store.repair import give_new_keys
 
-ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place) VALUES (?, ?, ?)"
+ADD_SEEN = "INSERT OR IGNORE INTO seen (site_id, key, place, check_bits) VALUES (?, ?, ?, ?)"
 ADD_WAITING = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 ADD_PAGE = """
     INSERT INTO page
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 PUT_SEEN = """
-    INSERT INTO seen (place, page_id, site_id, key) VALUES (?, ?, ?, ?)
+    INSERT INTO seen (place, page_id, site_id, key, check_bits) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET place = excluded.place, page_id = excluded.page_id"""
 RETRY_LATER = "UPDATE waiting SET attempt = ?, retry_at = ? WHERE site_id = ? AND place = ?"
 ADD_SUMS = """
@@ -59,6 +60,7 @@ PUT_SERVER = """
     ON CONFLICT (address) DO UPDATE SET rates = excluded.rates"""
 NUMBER_SITE = "INSERT INTO site (id, site) VALUES (?, ?)"
 FIND_SEEN = "SELECT place, page_id FROM seen WHERE site_id = ? AND key = ?"
+FIND_CHECK = "SELECT place, coalesce(check_bits, 0) FROM seen WHERE site_id = ? AND key = ?"
 FIND_VERDICT = "SELECT state, kind FROM page WHERE id = ?"
 NAME_FILE = "INSERT OR IGNORE INTO file (name) VALUES (?)"
 FIND_FILE = "SELECT id FROM file WHERE name = ?"
@@ -138,7 +140,7 @@ CAPTURES = """
 # touches few pages of the file even with millions of URLs. `page` only grows, in the order of
 # settling; a page that is fetched again later gets one more row.
 
-VERSION = 5
+VERSION = 6
 ADDED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
     3: {"page": {"timing": "BLOB"}},
     4: {
@@ -146,9 +148,12 @@ ADDED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
         "sample": {"forecast_from_at": "REAL", "forecast_at": "REAL", "forecast_to_at": "REAL"},
     },
     5: {"round": {"ended_at": "REAL", "result": "TEXT"}},
+    6: {"crawl": {"secret": "BLOB"}, "seen": {"check_bits": "INTEGER"}},
 }
 """By version, table and column: what was added since the version before. A crawl upgrades its folder when
 it is continued; for readers of an older folder the columns are NULL."""
+KEYED_SINCE = 6
+"""Since this version the keys of pages are made with a secret of the crawl."""
 _OLDEST = min(ADDED) - 1
 _APPLICATION_ID = 0x68647779
 """`hdwy`, by which `file` and we know the database as ours."""
@@ -164,7 +169,8 @@ CREATE TABLE crawl (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     started_at REAL NOT NULL,
     job TEXT NOT NULL,
-    waiting_order TEXT NOT NULL
+    waiting_order TEXT NOT NULL,
+    secret BLOB
 );
 CREATE TABLE site (
     id INTEGER PRIMARY KEY,
@@ -212,12 +218,14 @@ CREATE TABLE task (
     expected_bytes INTEGER,
     cap_bytes_per_s REAL
 );
--- Every page ever saved. `place` is its row in `waiting`, `page_id` its last row in `page`.
+-- Every page ever saved. `place` is its row in `waiting`, `page_id` its last row in `page`; `check_bits`
+-- distinguish its URL from another with the same key.
 CREATE TABLE seen (
     site_id INTEGER NOT NULL,
     key INTEGER NOT NULL,
     place INTEGER,
     page_id INTEGER,
+    check_bits INTEGER,
     PRIMARY KEY (site_id, key)
 ) WITHOUT ROWID;
 -- `place` numbers pages in the order in which they were found. A path with = in front is a whole URL.
@@ -441,9 +449,17 @@ def _check_or_make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if check_version(connection, path):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         for step in range(version + 1, VERSION + 1):
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {upgrade_to(step)}; PRAGMA user_version = {step}; COMMIT;"
-            )
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement in upgrade_to(step).split(";"):
+                    connection.execute(statement)
+                if step == KEYED_SINCE:
+                    give_new_keys(connection)
+                connection.execute(f"PRAGMA user_version = {step}")
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
         return
     connection.executescript(
         f"BEGIN IMMEDIATE; {TABLES}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from headway.archive.files import clear_errors
 from headway.errors import StoreError
 from headway.model.command import Copy, SaveNotice, Saving, SiteRecord, Snapshot, WaitingRecord
 from headway.model.page import Page, PageKey, Site, Task
+from headway.pages.url import SECRET_BYTES
 from headway.ports import Notes, Original, Part
 from headway.store import recrawl, rows, schema
 from headway.store import schema as sql
@@ -31,7 +33,14 @@ _PUT_OFF = f"""{sql.LOAD_WAITING.rpartition("ORDER BY")[0]}
 _COUNT_DUE = """
     SELECT site, count(*) FROM site JOIN waiting ON waiting.site_id = site.id
     WHERE (retry_at IS NULL OR retry_at <= ?) GROUP BY site.id ORDER BY site.id"""
-_SEEN = "SELECT key FROM seen JOIN site ON site.id = seen.site_id ORDER BY site_id, key"
+_SEEN = """
+    SELECT key, coalesce(check_bits, 0) FROM seen JOIN site ON site.id = seen.site_id ORDER BY site_id, key"""
+_SEEN_AT_ONCE = 10_000
+_SEEN_TYPE = np.dtype([("key", np.int64), ("check", np.uint16)])
+
+
+def _column(seen: Any, name: str) -> Any:
+    return np.ascontiguousarray(seen[name])
 
 
 def load_sites(
@@ -55,7 +64,7 @@ def load_sites(
             if count > part.each:
                 unloaded[site] = count - part.each
         waiting += _records(read(_PUT_OFF, part.due_by))
-    seen: Any = np.fromiter((key for (key,) in read(_SEEN)), dtype=np.int64)
+    seen: Any = np.fromiter(read(_SEEN), dtype=_SEEN_TYPE)
     return Snapshot(
         started_at=started_at,
         tasks=[
@@ -65,7 +74,8 @@ def load_sites(
         sites=[SiteRecord(*row) for row in read(sql.LOAD_SITES)],
         waiting=waiting,
         unloaded=unloaded,
-        seen=seen,
+        seen=_column(seen, "key"),
+        seen_checks=_column(seen, "check"),
         servers=connection.execute(sql.SERVERS).fetchall(),
     )
 
@@ -111,6 +121,9 @@ class SqliteStore:
                 self._numbers = self._read_numbers()
                 contents = self._connection.execute("SELECT fingerprint FROM content")
                 self._known = KnownContents(fingerprint for (fingerprint,) in contents)
+                row = self._connection.execute("SELECT secret FROM crawl").fetchone()
+                self.secret: bytes = secrets.token_bytes(SECRET_BYTES) if row is None else row[0]
+                """Of the crawl, for the keys of its pages."""
         except BaseException:
             os.close(self._lock_fd)
             raise
@@ -153,6 +166,7 @@ class SqliteStore:
             if row is None:
                 return None
             waiting, unloaded, first_ranks = self._load_waiting(most_waiting)
+            seen, checks = self._load_seen()
             return Snapshot(
                 started_at=Instant(row[0]),
                 tasks=self._load_tasks(),
@@ -160,7 +174,8 @@ class SqliteStore:
                 waiting=waiting,
                 unloaded=unloaded,
                 first_ranks=first_ranks,
-                seen=self._load_seen(),
+                seen=seen,
+                seen_checks=checks,
                 servers=self._connection.execute(sql.SERVERS).fetchall(),
                 notices=[SaveNotice(*row) for row in self._connection.execute(sql.NOTICES)],
             )
@@ -169,7 +184,9 @@ class SqliteStore:
         text = msgspec.json.encode(job, enc_hook=str).decode()
         with self._transaction():
             self._connection.execute(
-                "INSERT OR REPLACE INTO crawl VALUES (1, ?, ?, ?)", (started_at, text, self._order)
+                "INSERT OR REPLACE INTO crawl (only_row, started_at, job, waiting_order, secret)"
+                " VALUES (1, ?, ?, ?, ?)",
+                (started_at, text, self._order, self.secret),
             )
 
     def commit(
@@ -340,9 +357,15 @@ class SqliteStore:
             for site, path, key, depth, score, attempt, retry_at in self._connection.execute(sql.LOAD_WAITING)
         ]
 
-    def _load_seen(self) -> Sequence[PageKey]:
+    def _load_seen(self) -> tuple[Any, Any]:
+        """Keys and check bits of all pages: ten bytes each. Ten million keys as Python integers would take
+        400 MB."""
         (count,) = self._connection.execute("SELECT count(*) FROM seen").fetchone()
-        keys = (key for (key,) in self._connection.execute("SELECT key FROM seen"))
-        # Eight bytes a key: ten million of them as Python integers would take 400 MB.
-        seen: Sequence[PageKey] = np.fromiter(keys, dtype=np.int64, count=count)  # type: ignore[assignment]
-        return seen
+        found = self._connection.execute("SELECT key, coalesce(check_bits, 0) FROM seen")
+        keys, checks = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint16)
+        begin = 0
+        while part := found.fetchmany(_SEEN_AT_ONCE):
+            end = begin + len(part)
+            keys[begin:end], checks[begin:end] = zip(*part, strict=True)
+            begin = end
+        return keys, checks

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from headway.engine.seen import check_bits, next_key
 from headway.model.command import (
     Copy,
     PageState,
@@ -157,7 +160,8 @@ class Sorted:
     def __init__(self, batch: Sequence[Saving]) -> None:
         self.tasks: dict[str, Task] = {}
         self.found: dict[PageKey, Page] = {}
-        self.elsewhere: set[PageKey] = set()
+        self.elsewhere: set[str] = set()
+        """URLs."""
         self.settled: list[SaveSettled] = []
         self.turns = list(in_turn(batch))
         self.sites: dict[str, SaveSite] = {}
@@ -196,7 +200,7 @@ class Sorted:
     def _add_found(self, saving: SaveFound) -> None:
         for page in saving.pages:
             if self.found.setdefault(page.key, page) is page and saving.is_elsewhere:
-                self.elsewhere.add(page.key)
+                self.elsewhere.add(page.url)
 
     def _add_site(self, saving: SaveSite) -> None:
         self.sites[saving.site] = saving
@@ -233,13 +237,10 @@ class BatchWriter:
         placed = [(numbers.site_id(page.site), page, numbers.take_place()) for page in batch.found.values()]
         placed.sort(key=lambda row: (row[0], row[1].key))
         (first, again), *further = batch.turns
-        added = self._ask_many(
-            sql.ADD_SEEN,
-            [(site_id, page.key, place) for site_id, page, place in placed],
-            ("bigint",) * 3,
-        )
+        added = self._add_seen(placed)
         known = self._find(first)
-        self._queue(placed, {place for (place,) in added()} if added else set(), batch.elsewhere)
+        placed = self._with_keys_of_their_own(placed, {place for (place,) in added()} if added else set())
+        self._queue(placed, batch.elsewhere)
         self._settle(first, known() if known else [], notes)
         self._queue_again(again)
         for part, again in further:
@@ -251,11 +252,31 @@ class BatchWriter:
         self._change_many(sql.PUT_SERVERS, sorted(batch.servers.items()), ("text", "bytea"))
         self._save_sites(batch)
 
-    def _queue(
-        self, placed: Sequence[tuple[int, Page, int]], added: set[int], elsewhere: set[PageKey]
-    ) -> None:
-        """Reported as new but already known: such a page is not queued again."""
+    def _add_seen(self, placed: Sequence[tuple[int, Page, int]]) -> Any:
+        found = [(site_id, page.key, place, check_bits(page.url)) for site_id, page, place in placed]
+        return self._ask_many(sql.ADD_SEEN, found, ("bigint",) * 4)
+
+    def _with_keys_of_their_own(
+        self, placed: list[tuple[int, Page, int]], added: set[int]
+    ) -> list[tuple[int, Page, int]]:
+        """The pages that are new. One that was reported as new but is known is not queued again, unless it is
+        known by its key alone: then that is another page, and it gets another key."""
         new = [row for row in placed if row[2] in added]
+        while placed := [row for row in placed if row[2] not in added]:
+            asked = [(site_id, page.key) for site_id, page, _ in placed]
+            checks = {row[:2]: row[2] for row in self._ask_many(sql.FIND_CHECKS, asked, ("bigint",) * 2)()}
+            placed = [
+                (site_id, structs.replace(page, key=next_key(page.key)), place)
+                for site_id, page, place in placed
+                if checks.get((site_id, page.key), 0) not in {0, check_bits(page.url)}
+            ]
+            if not placed:
+                break
+            added = {place for (place,) in self._add_seen(placed)()}
+            new += [row for row in placed if row[2] in added]
+        return new
+
+    def _queue(self, new: Sequence[tuple[int, Page, int]], elsewhere: set[str]) -> None:
         rank_of = self._rank_of
         self._add(
             "waiting",
@@ -263,7 +284,7 @@ class BatchWriter:
         )
         if not elsewhere:
             return
-        mail = [(site_id, place) for site_id, page, place in new if page.key in elsewhere]
+        mail = [(site_id, place) for site_id, page, place in new if page.url in elsewhere]
         self._change_many(sql.ADD_MAIL, mail, ("bigint", "bigint"))
         sites = {site_id for site_id, _ in mail} - self._numbers.held_site_ids
         self._change_many(sql.ADD_HOLDINGS, [(site_id,) for site_id in sites], ("bigint",))
@@ -282,7 +303,7 @@ class BatchWriter:
             place, rank = self._numbers.take_place(), self._rank_of(page)
             row = rows.waiting_row(site_id, place, page, rank, attempt=AGAIN, retry_at=not_before)
             changes.placed.append(row)
-            changes.seen.append((place, page_id, site_id, page.key))
+            changes.add_seen(place, page_id, site_id, page)
         self._write_changes(changes)
 
     def _find(self, settled: Sequence[SaveSettled]) -> Any:
@@ -329,7 +350,7 @@ class BatchWriter:
                         retry_at=saving.retry_at,
                     )
                 )
-                changes.seen.append((place, page_id, site_id, key))
+                changes.add_seen(place, page_id, site_id, saving.page)
         self._write_changes(changes)
 
     def _write_changes(self, changes: Changes) -> None:
@@ -340,7 +361,7 @@ class BatchWriter:
         self._add("page", changes.pages)
         change(ADD_SIGHTINGS, changes.sightings, ("bigint", "text", "text", "bytea"))
         change(KEEP_CONTENTS, changes.unchanged, ("bigint", "bigint"))
-        change(sql.PUT_SEEN, sorted(changes.seen, key=_by_last_two), ("bigint",) * 4)
+        change(sql.PUT_SEEN, sorted(changes.seen, key=_by_site_and_key), ("bigint",) * 5)
         change(sql.ADD_CONTENT, sorted(dict(reversed(changes.contents)).items()), ("bigint", "bigint"))
 
     def _count_page(self, site_id: int, state: PageState, kind: Kind, by: int) -> None:
@@ -408,7 +429,7 @@ class BatchWriter:
             self._connection.execute(statement.encode(), sql.columns(values, types))
 
 
-_by_last_two = itemgetter(2, 3)
+_by_site_and_key = itemgetter(2, 3)
 _UNKNOWN = (None, None, None, None)
 _TASK_TYPES = (
     "bigint",

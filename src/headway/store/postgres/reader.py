@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     import psycopg
 
 _KEYS_AT_ONCE = 50_000
+_SEEN_TYPE = np.dtype([("key", np.int64), ("check", np.uint16)])
+
+
+def _column(seen: Any, name: str) -> Any:
+    return np.ascontiguousarray(seen[name])
 
 
 class Reading:
@@ -46,6 +51,7 @@ class Reading:
 
     def snapshot(self, started_at: Instant) -> Snapshot:
         waiting, unloaded, first_ranks = self._waiting()
+        seen = self._seen()
         return Snapshot(
             started_at=started_at,
             tasks=[
@@ -61,7 +67,8 @@ class Reading:
             waiting=waiting,
             unloaded=unloaded,
             first_ranks=first_ranks,
-            seen=self._seen(),
+            seen=_column(seen, "key"),
+            seen_checks=_column(seen, "check"),
             servers=self._run(shared.SERVERS).fetchall(),
             notices=[
                 SaveNotice(Site(from_text(site)), at, from_text(what), from_text(subject))
@@ -96,14 +103,15 @@ class Reading:
         waiting = _records_of(self._run(sql.FIRST_DUE_OF_EACH, values).fetchall())
         return waiting + _records_of(self._run(sql.PUT_OFF, values).fetchall()), unloaded
 
-    def _seen(self) -> Sequence[PageKey]:
-        query, values = self._only("SELECT key FROM seen ORDER BY site_id, key", "seen.site_id")
-        # Eight bytes a key: ten million of them as Python integers would take 400 MB.
+    def _seen(self) -> Any:
+        query, values = self._only(
+            "SELECT key, coalesce(check_bits, 0) FROM seen ORDER BY site_id, key", "seen.site_id"
+        )
+        # Ten bytes a key: ten million of them as Python integers would take 400 MB.
         with self._connection.cursor("seen_keys") as cursor:
             cursor.itersize = _KEYS_AT_ONCE
             cursor.execute(query, values)
-            seen: Any = np.fromiter((key for (key,) in cursor), dtype=np.int64)
-        return seen  # type: ignore[no-any-return]
+            return np.fromiter(cursor, dtype=_SEEN_TYPE)
 
     def _all(self, query: str, column: str) -> list[tuple[Any, ...]]:
         return self._run(*self._only(query, column)).fetchall()

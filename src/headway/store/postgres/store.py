@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ import msgspec
 from headway.archive.warc import ARCHIVE_FOLDER
 from headway.model.command import Copy, Saving, Snapshot, WaitingRecord
 from headway.model.page import Page, PageKey, Site
+from headway.pages.url import SECRET_BYTES
 from headway.ports import Notes, Original, Part
 from headway.store import rows
 from headway.store.postgres import batch
@@ -163,6 +165,12 @@ class PostgresStore:
             table: [name for each, name in types if each == table] for table in ("page", "waiting")
         }
 
+    @property
+    def secret(self) -> bytes:
+        """Of the crawl, for the keys of its pages: the same for all collectors."""
+        row = self.asked(lambda run: run.execute("SELECT secret FROM crawl").fetchone())
+        return b"" if row is None or row[0] is None else bytes(row[0])
+
     # -- the port ---------------------------------------------------------------------------------------
 
     def order_waiting(self, name: str, rank_of: Callable[[Page], float]) -> None:
@@ -185,9 +193,10 @@ class PostgresStore:
         text = to_text(msgspec.json.encode(job, enc_hook=str).decode())
         self.asked(
             lambda run: run.execute(
-                "INSERT INTO crawl (only_row, started_at, job, waiting_order) VALUES (1, %s, %s, %s) "
+                "INSERT INTO crawl (only_row, started_at, job, waiting_order, secret) "
+                "VALUES (1, %s, %s, %s, %s) "
                 "ON CONFLICT (only_row) DO UPDATE SET started_at = excluded.started_at, job = excluded.job",
-                (started_at, text, self._order),
+                (started_at, text, self._order, secrets.token_bytes(SECRET_BYTES)),
             )
         )
 

@@ -4,15 +4,21 @@ them; whole columns as binary arrays, and the numbers by which rows refer to eac
 from __future__ import annotations
 
 import re
+import secrets
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.engine.seen import check_bits
 from headway.errors import StoreError
+from headway.model.page import Site
+from headway.pages.url import SECRET_BYTES, key_of
 from headway.store import schema
 from headway.store.postgres.connection import Address, from_text, to_text
+from headway.store.repair import NewKeys
+from headway.store.rows import url_of
 from headway.version import __version__
 
 if TYPE_CHECKING:
@@ -34,9 +40,13 @@ PUT_FILES = """
 DRAW_BLOCKS = "SELECT nextval(%s) FROM generate_series(1, %s)"
 
 ADD_SEEN = """
-    INSERT INTO seen (site_id, key, place)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
+    INSERT INTO seen (site_id, key, place, check_bits)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
     ON CONFLICT DO NOTHING RETURNING place"""
+FIND_CHECKS = """
+    SELECT seen.site_id, seen.key, coalesce(seen.check_bits, 0)
+    FROM unnest(%s::bigint[], %s::bigint[]) AS asked (site_id, key)
+    JOIN seen ON seen.site_id = asked.site_id AND seen.key = asked.key"""
 FIND_SEEN = """
     SELECT seen.site_id, seen.key, seen.place, seen.page_id, page.state, page.kind
     FROM unnest(%s::bigint[], %s::bigint[]) AS asked (site_id, key)
@@ -51,8 +61,8 @@ DROP_WAITING = """
     DELETE FROM waiting USING unnest(%s::bigint[], %s::bigint[]) AS old (site_id, place)
     WHERE waiting.site_id = old.site_id AND waiting.place = old.place"""
 PUT_SEEN = """
-    INSERT INTO seen (place, page_id, site_id, key)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    INSERT INTO seen (place, page_id, site_id, key, check_bits)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
     ON CONFLICT (site_id, key) DO UPDATE SET place = excluded.place, page_id = excluded.page_id"""
 ADD_CONTENT = """
     INSERT INTO content SELECT * FROM unnest(%s::bigint[], %s::bigint[]) ON CONFLICT DO NOTHING"""
@@ -308,11 +318,68 @@ def open_or_make(address: Address, connection: psycopg.Connection[tuple[Any, ...
             if step not in UPGRADES:
                 raise _other_version(address, version)
             _run(connection, UPGRADES[step])
+            if step == schema.KEYED_SINCE:
+                _give_new_keys(connection)
             _note_version(connection, step)
         if version > VERSION:
             raise _other_version(address, version)
         if connection.execute("SELECT to_regclass('group_lease')").fetchone() == (None,):
             _run(connection, GROUP_LEASES)
+
+
+_OLD_KEYS = """
+    SELECT seen.site_id, seen.key, site.site, coalesce(waiting.path, page.path)
+    FROM seen JOIN site ON site.id = seen.site_id
+    LEFT JOIN waiting ON waiting.site_id = seen.site_id AND waiting.place = seen.place
+    LEFT JOIN page ON page.id = seen.page_id
+    WHERE coalesce(waiting.path, page.path) IS NOT NULL"""
+_NEW_KEYS = """
+    CREATE INDEX ON rekeyed (site_id, old);
+    ANALYZE rekeyed;
+    UPDATE waiting SET key = new.key FROM rekeyed AS new
+    WHERE new.site_id = waiting.site_id AND new.old = waiting.key;
+    UPDATE page SET key = new.key FROM rekeyed AS new WHERE new.site_id = page.site_id AND new.old = page.key;
+    UPDATE seen SET key = new.key, check_bits = new.check_bits FROM rekeyed AS new
+    WHERE new.site_id = seen.site_id AND new.old = seen.key;"""
+_ROWS_AT_ONCE = 10_000
+
+
+def _give_new_keys(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """As `repair.give_new_keys`, within a transaction of the caller."""
+    if connection.execute("SELECT FROM crawl").fetchone() is None:
+        return  # it gets its secret when it is begun
+    secret = secrets.token_bytes(SECRET_BYTES)
+    connection.execute("UPDATE crawl SET secret = %s", (secret,))
+    connection.execute(
+        "CREATE TEMP TABLE rekeyed (site_id bigint, old bigint, key bigint, check_bits bigint) ON COMMIT DROP"
+    )
+    with connection.cursor("known_pages") as known:
+        known.execute(_OLD_KEYS)
+        while found := known.fetchmany(_ROWS_AT_ONCE):
+            urls = [url_of(from_text(path), Site(from_text(site))) for _, _, site, path in found]
+            connection.execute(
+                "INSERT INTO rekeyed "
+                "SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])",
+                (
+                    [row[0] for row in found],
+                    [row[1] for row in found],
+                    [key_of(url, secret) for url in urls],
+                    [check_bits(url) for url in urls],
+                ),
+            )
+    _run(connection, _NEW_KEYS)
+    with connection.cursor("pairs") as pairs:
+        pairs.itersize = _ROWS_AT_ONCE
+        pairs.execute("SELECT old, key FROM rekeyed")
+        keys = NewKeys(pairs)
+    with connection.cursor("linking_pages") as linking:
+        linking.execute("SELECT id, links FROM page WHERE links IS NOT NULL")
+        while found := linking.fetchmany(_ROWS_AT_ONCE):
+            connection.execute(
+                "UPDATE page SET links = new.links FROM unnest(%s::bigint[], %s::bytea[]) AS new (id, links) "
+                "WHERE page.id = new.id",
+                ([row[0] for row in found], [keys.of_links(bytes(row[1])) for row in found]),
+            )
 
 
 def check_version(address: Address, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
