@@ -13,7 +13,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
-from headway.pacing.peak import PeakGuard
+from headway.pacing.peak import PACKET_BYTES, PeakGuard
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -61,12 +61,17 @@ _SMALL_LINK_BYTES_PER_S = 2_000_000
 _MIN_COMMON_SHARE = 0.01
 """The part of the link for sites without a guaranteed rate, even if the guaranteed rates need all of it."""
 _MAX_CREDIT_S = 0.3
+_CREDIT_PACKETS = 4
+"""The least of it: on a slow link the guard defers a grant for longer, since a few packets are a second."""
 _MAX_PACED_CREDIT_S = 0.0
 """The same for a crawl that yields: bytes that are made up for are a queue for the other users, and its rate
 grows anyway as long as there is none."""
 _CREDIT_LASTS_S = 1.0
 _CATCH_UP_FACTOR = 1.5
 """Lost time is made up for at this multiple of the rate. At once, it would be the next burst."""
+_SLOW_LINK_BYTES_PER_S = 100 * PACKET_BYTES
+_SLOW_CATCH_UP_FACTOR = 3.0
+"""There the guard defers grants often, since a packet is much of a second; it prevents a burst, too."""
 _PACED_CATCH_UP_S = 0.004
 _FEW_SITES_CATCH_UP_S = 0.25
 _MANY_SITES = 12.0
@@ -332,13 +337,16 @@ class GrantScheduler(Generic[Key]):
             elif asked_at < on_time and missed_s < _MAX_CREDIT_S:  # longer: the machine was suspended
                 self._credit(now, min(missed_s, on_time - asked_at) * self._rate)
             self._clear_at += missed_s
-        made_up_bytes = min(self._credit_left(now), cost_bytes * (1.0 - 1.0 / _CATCH_UP_FACTOR))
+        factor = _SLOW_CATCH_UP_FACTOR if self._capacity < _SLOW_LINK_BYTES_PER_S else _CATCH_UP_FACTOR
+        made_up_bytes = min(self._credit_left(now), cost_bytes * (1.0 - 1.0 / factor))
         self._credit_bytes -= made_up_bytes
         self._clear_at += (cost_bytes - made_up_bytes) / self._rate
 
     def _credit(self, now: float, unused_bytes: float) -> None:
-        most_s = _MAX_CREDIT_S if self._pace == math.inf else _MAX_PACED_CREDIT_S
-        self._credit_bytes = min(self._credit_left(now) + unused_bytes, most_s * self._rate)
+        most_bytes = self._rate * _MAX_PACED_CREDIT_S
+        if self._pace == math.inf:
+            most_bytes = max(self._rate * _MAX_CREDIT_S, _CREDIT_PACKETS * PACKET_BYTES)
+        self._credit_bytes = min(self._credit_left(now) + unused_bytes, most_bytes)
         self._credit_until = now + _CREDIT_LASTS_S
 
     def _credit_left(self, now: float) -> float:

@@ -18,14 +18,16 @@ _MAX_LATE_S = 0.3
 """Late bytes count for this part of a second's bytes at most."""
 _LATE_FOR_S = 1.0
 """Late bytes are dropped if nothing was observed for this long."""
-_PACKET_BYTES = 1514
-_PART_OF_PIECE = 0.6
+PACKET_BYTES = 1514
+_PART_OF_PIECE = 0.8
 
 
 def most_in_a_second(bound_bytes_per_s: float, tolerance: float) -> float:
-    """The most bytes for any second. One packet is subtracted, which on a slow link is much of the tolerance:
-    a second measured elsewhere may begin or end with one more."""
-    return max(bound_bytes_per_s, (1 + tolerance) * bound_bytes_per_s - _PACKET_BYTES)
+    """The most bytes for any second. One packet is subtracted from the tolerance, since a second measured
+    elsewhere may begin or end with one more. On a slow link the tolerance is less than two packets; there a
+    second may have one more than the bound, or the link would be idle while there is no room for a whole
+    one."""
+    return bound_bytes_per_s + max(tolerance * bound_bytes_per_s - PACKET_BYTES, PACKET_BYTES)
 
 
 class PeakGuard:
@@ -102,7 +104,7 @@ class PeakGuard:
         # such pieces and stay below the bound, so each second may exceed it by a packet, or a part of a piece
         # of several; one that is more than a second's bytes needs a second of its own.
         is_large = size_bytes > _LARGE_PART * self._bound
-        over = max(_PACKET_BYTES, _PART_OF_PIECE * size_bytes)
+        over = max(PACKET_BYTES, _PART_OF_PIECE * size_bytes)
         most = self._bound + over if is_large else self._limit
         room = max(0.0, most - size_bytes - late_bytes)
         arrived, coming = self._arrived, self._coming
