@@ -30,7 +30,7 @@ from headway.config.job import Job
 from headway.config.values import Rounds
 from headway.errors import HeadwayError, JobError
 from headway.store.retention import Pruned, prune
-from headway.store.rounds import Round, counts_of, line_of
+from headway.store.rounds import Round, counts_of, words_of
 from headway.units import Instant, format_duration, format_size
 from headway.version import __version__
 from headway.view.summary import Summary, finish_round, rounds_in, site_lines, summarise
@@ -133,7 +133,7 @@ def conclude(job: Job, ended: Ended, log: Log) -> None:
 def _say_round(log: Log, rounds: list[Round]) -> None:
     if len(rounds) > 1 and rounds[-1].result is not None:
         result, number = rounds[-1].result, rounds[-1].number
-        log.say("round", f"round {number}: {line_of(result)}", {"round": number})
+        log.say("round", f"round {number}: {words_of(result)}", {"round": number})
 
 
 def _say_pruned(log: Log, pruned: Pruned, moved_to: str | None) -> None:
@@ -387,7 +387,7 @@ def _text(facts: EndReport) -> str:
     if facts.error:
         lines.append(facts.error)
     if facts.changes:
-        lines.append(line_of(facts.changes))
+        lines.append(words_of(facts.changes))
     lines += [
         f"{each.verdict}: {each.site}"
         + (f", deadline {each.deadline}, finished {each.finished or '-'}" if each.deadline else "")

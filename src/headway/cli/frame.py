@@ -155,7 +155,7 @@ SUMMARIES = {
     "collect": "Join a crawl on a PostgreSQL server as one more collector.",
     "crawl": "Crawl the sites of a job file, or the given URLs.",
     "demo": "Crawl a small web that headway serves itself.",
-    "export": "Export the pages of a run as JSON Lines, Parquet or CDXJ.",
+    "export": "Export a run: CSV, JSON Lines, Parquet, SQLite, WACZ, files.",
     "limit": "Change the bandwidth limit of a crawl.",
     "listen-squid": "Refetch what the users of a Squid proxy request, to keep the copies fresh.",
     "plan": "Check whether the deadlines can be met, and with which bandwidth.",

@@ -11,29 +11,54 @@ import click
 import msgspec
 
 from headway.cli.frame import Log, log_options, print_lines, results, stderr, stdout
-from headway.cli.running import RunType, print_summary
+from headway.cli.running import RunType, print_round, print_rounds, print_summary, zone_of
 from headway.config.job import load_job
 from headway.runtime.control import limit_of, write_limit
-from headway.store.reader import LiveReader
+from headway.store.reader import LiveReader, open_reader
+from headway.store.rounds import period_of
 from headway.units import format_size
-from headway.view.export import FORMATS, export_pages
-from headway.view.summary import summarise
+from headway.view.export import BINARY, FORMATS, SUFFIXES, export_pages
+from headway.view.summary import rounds_in, summarise
 
 
 @click.command("status")
 @click.argument("run", type=RunType(), metavar="RUN | postgresql://...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--rounds", "lists_rounds", is_flag=True, help="List the rounds of the run.")
+@click.option(
+    "--round",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The result of round N.",
+)
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Draw the link and the sites to a PNG, SVG or PDF file.",
 )
-def status_command(run: Path | str, *, as_json: bool, plot: Path | None) -> int:
+def status_command(
+    run: Path | str, *, as_json: bool, lists_rounds: bool, number: int | None, plot: Path | None
+) -> int:
     """Show the progress of a run: its sites with their deadlines, errors, and the use of the link.
 
     RUN is a run folder or the address of a crawl on a PostgreSQL server. The crawl may be running.
     """
+    if lists_rounds or number is not None:
+        rounds = rounds_in(run)
+        with open_reader(run) as reader:
+            period_of(rounds, number or 1)  # an error if there is no such round
+            zone = zone_of(reader.job.get("crawl", {}).get("timezone"))
+        chosen = rounds if number is None else [rounds[number - 1]]
+        with results():
+            if as_json:
+                click.echo(msgspec.json.encode(chosen))
+            elif number is None:
+                print_rounds(stdout(is_literal=True), chosen, zone)
+            else:
+                print_round(stdout(is_literal=True), chosen[0], zone)
+        return 0
     summary = summarise(run)
     with results():
         if as_json:
@@ -102,40 +127,55 @@ def report_command(run: Path | str, *, out: Path | None, opens: bool, as_json: b
     "--format",
     "kind",
     type=click.Choice(FORMATS),
-    help="The format.  [default: by the suffix of the file, else jsonl]",
+    help="The format.  [default: by the suffix of the file; jsonl to standard output]",
 )
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write.  [default: standard output]",
+    type=click.Path(path_type=Path),
+    help="The file to write, or the folder of a mirror.  [default: standard output]",
+)
+@click.option(
+    "--round",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only what round N found; of wacz and mirror, the pages as they were at its end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the file, its format and its size as JSON.")
 @log_options
-def export_command(run: Path | str, *, kind: str | None, out: Path | None, as_json: bool, log: Log) -> int:
-    """Export every page that was fetched, failed or was excluded: one line or row for each.
+def export_command(
+    run: Path | str, *, kind: str | None, out: Path | None, number: int | None, as_json: bool, log: Log
+) -> int:
+    """Export the pages of a run, or its archive, for other programs.
+
+    jsonl, csv, parquet and sqlite have a row for every page that was fetched, failed or was excluded, with
+    its round and whether it was new, changed, unchanged or gone. cdxj is the index of the archive, wacz the
+    archive in one file for replay tools, mirror a folder of files that a browser opens from disk.
 
     \b
-      headway export run -o pages.parquet
-      headway export run | jq -r 'select(.status == 404) | .url'
-      headway export run -f cdxj -o index.cdxj
+      headway export run -o pages.csv
+      headway export run --round 2 | jq -r 'select(.change == "changed") | .url'
+      headway export run -o archive.wacz
+      headway export run -f mirror -o mirror
     """
     if kind is None:
-        ending = out.suffix.lstrip(".").lower() if out is not None else ""
-        kind = ending if ending in FORMATS else "jsonl"
+        kind = _format_of(out)
     if out is None or os.fspath(out) == "-":
         if as_json:
             raise click.UsageError(
                 "--json writes to standard output, where the pages go; name a file with -o"
             )
-        if kind == "parquet" and sys.stdout.isatty():
-            raise click.UsageError("Parquet is a binary format; name a file with -o")
+        if kind == "mirror":
+            raise click.UsageError("a mirror is a folder of files; name it with -o")
+        if kind in BINARY and sys.stdout.isatty():
+            raise click.UsageError(f"{kind} is a binary format; name a file with -o")
         with results():
-            export_pages(run, kind, sys.stdout.buffer)
+            export_pages(run, kind, sys.stdout.buffer, round_number=number)
             sys.stdout.buffer.flush()
         return 0
-    count = export_pages(run, kind, out)
-    size_bytes = out.stat().st_size
+    count = export_pages(run, kind, out, round_number=number)
+    size_bytes = sum(file.stat().st_size for file in out.rglob("*")) if out.is_dir() else out.stat().st_size
     with results():
         if as_json:
             click.echo(
@@ -144,6 +184,21 @@ def export_command(run: Path | str, *, kind: str | None, out: Path | None, as_js
         else:
             log.say("exported", f"{out}: {count} pages, {format_size(size_bytes)}")
     return 0
+
+
+def _format_of(out: Path | None) -> str:
+    """By the name of the file."""
+    if out is None or os.fspath(out) == "-" or (out.exists() and not out.is_file() and not out.is_dir()):
+        return "jsonl"
+    ending = out.suffix.lstrip(".").lower()
+    if ending in SUFFIXES:
+        return SUFFIXES[ending]
+    if out.is_dir() or os.fspath(out).endswith("/"):
+        return "mirror"
+    names = ", ".join(FORMATS)
+    raise click.UsageError(
+        f"{out}: its name does not say which format it is to have; give one with -f: {names}"
+    )
 
 
 @click.command("limit")

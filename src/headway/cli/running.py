@@ -4,8 +4,10 @@ terminal, log lines anywhere else), its result as a table, signals, and the limi
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import resource
 import time
+import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,7 @@ from headway.policy.scope import SITE_LIMIT
 from headway.runtime.process import INTERRUPTS
 from headway.store.postgres.connection import is_address
 from headway.store.reader import DATABASE
+from headway.store.rounds import CHANGES, Round, counts_of, words_of
 from headway.units import format_duration, format_rate, format_size
 from headway.view.run import RobotsTrouble, RunView, SiteState
 from headway.view.summary import SiteResult, Summary, lines_of, site_lines
@@ -62,14 +65,17 @@ def print_summary(console: Console, summary: Summary) -> None:
         table.add_column(name, no_wrap=True)
     for name in ("pages", "bytes"):
         table.add_column(name, no_wrap=True, justify="right")
+    zone = zone_of(summary.timezone)
     for site in summary.sites:
-        table.add_row(*_cells(site), style=_VERDICT_STYLES.get(site.verdict, ""))
+        cells = _cells(site, summary.started_at, zone)
+        table.add_row(*cells, style=_VERDICT_STYLES.get(site.verdict, ""))
     console.print(table)
     waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
     amount = f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}"
     if summary.sittings > 1:
         amount += f" ({format_duration(summary.active_s)} of crawling in {summary.sittings} sessions)"
     lines = [f"{amount}; {summary.failed} failed{waiting}"]
+    lines += round_lines(summary.rounds, zone)
     if summary.errors:
         lines.append("failed: " + ", ".join(f"{count} {kind}" for kind, count in summary.errors.items()))
     lines += site_lines(summary.sites[:_MOST_SITES_EXPLAINED])
@@ -86,11 +92,96 @@ def _forecast_line(summary: Summary) -> str:
     return f"forecast: ends in {middle}, four times of five in {early} to {late}"
 
 
-def _cells(site: SiteResult) -> tuple[str, ...]:
+def zone_of(name: str | None) -> dt.tzinfo | None:
+    """A time zone by its name; None: that of the machine."""
+    try:
+        return None if name is None else zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def moment(at: float, near: float, zone: dt.tzinfo | None) -> str:
+    """An instant as a time of day, with the date if that is another than that of `near`."""
+    shown = dt.datetime.fromtimestamp(at, zone)
+    if shown.date() == dt.datetime.fromtimestamp(near, zone).date():
+        return f"{shown:%H:%M}" if shown.second == 0 else f"{shown:%H:%M:%S}"
+    return f"{shown:%a %H:%M}" if abs(at - near) < 6 * 86400 else f"{shown:%Y-%m-%d %H:%M}"
+
+
+def is_clock_time(at: float) -> bool:
+    """Whether a deadline was given as a time of day, or a date: a whole second, which a length of time from
+    the start of a crawl practically never is."""
+    return at == int(at)
+
+
+def round_lines(rounds: Sequence[Round], zone: dt.tzinfo | None) -> list[str]:
+    """What is to be said of the rounds of a run that has several."""
+    if len(rounds) < 2:
+        return []
+    last = rounds[-1]
+    began = f"{dt.datetime.fromtimestamp(last.started_at, zone):%Y-%m-%d %H:%M}"
+    found = f": {words_of(last.result)}" if last.result is not None else ", which has not ended"
+    return [f"round {last.number}, begun {began}{found}; 'headway status --rounds' lists all rounds"]
+
+
+def print_rounds(console: Console, rounds: Sequence[Round], zone: dt.tzinfo | None) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("round", justify="right")
+    for name in ("begun", "ended"):
+        table.add_column(name, no_wrap=True)
+    for name in (*CHANGES, "bytes", "met", "missed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in rounds:
+        result = each.result
+        began = dt.datetime.fromtimestamp(each.started_at, zone)
+        ended = "" if each.ended_at is None else moment(each.ended_at, each.started_at, zone)
+        counts = [""] * 8
+        if result is not None:
+            numbers = [*counts_of(result).values()]
+            counts = [*map(str, numbers), format_size(result.wire_bytes), str(result.met), str(result.missed)]
+            ended = ended if result.is_complete else "interrupted"
+        style = "bold red" if result is not None and result.missed else ""
+        table.add_row(str(each.number), f"{began:%Y-%m-%d %H:%M}", ended, *counts, style=style)
+    console.print(table)
+
+
+def print_round(console: Console, each: Round, zone: dt.tzinfo | None) -> None:
+    print_rounds(console, [each], zone)
+    if each.result is None:
+        print_lines(console, "it has not ended, or an earlier version of headway made it")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("site", overflow="fold")
+    for name in ("deadline", "finished", "", "pages", "bytes"):
+        table.add_column(name, no_wrap=True)
+    for site in each.result.sites:
+        table.add_row(
+            site.site,
+            "" if site.deadline_at is None else moment(site.deadline_at, each.started_at, zone),
+            "" if site.ended_at is None else moment(site.ended_at, each.started_at, zone),
+            site.verdict,
+            f"{site.done} ({site.failed} failed)" if site.failed else str(site.done),
+            format_size(site.wire_bytes),
+            style=_VERDICT_STYLES.get(site.verdict, ""),
+        )
+    console.print(table)
+    problems = [f"{site.site}: {site.problem}" for site in each.result.sites if site.problem]
+    print_lines(console, *problems)
+
+
+def _cells(site: SiteResult, started_at: float, zone: dt.tzinfo | None) -> tuple[str, ...]:
+    deadline_at = None if site.deadline_s is None else round(started_at + site.deadline_s, 6)
+    by_clock = deadline_at is not None and is_clock_time(deadline_at)
+
+    def shown(length_s: float | None) -> str:
+        if length_s is None:
+            return ""
+        return moment(started_at + length_s, started_at, zone) if by_clock else format_duration(length_s)
+
     return (
         f"{site.site} -> {site.leads_to}" if site.leads_to else site.site,
-        "" if site.deadline_s is None else format_duration(site.deadline_s),
-        "" if site.finished_s is None else format_duration(site.finished_s),
+        shown(site.deadline_s),
+        shown(site.finished_s),
         site.verdict,
         f"{site.done} ({site.failed} failed)" if site.failed else str(site.done),
         format_size(site.wire_bytes),

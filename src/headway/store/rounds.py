@@ -253,7 +253,7 @@ def writing(run: Path) -> Iterator[Any]:
         schema.unlock(lock)
 
 
-def line_of(result: RoundResult | Mapping[str, int]) -> str:
+def words_of(result: RoundResult | Mapping[str, int]) -> str:
     """What a round found, in words."""
     counts = result if isinstance(result, Mapping) else counts_of(result)
     return ", ".join(f"{counts[change]} {change}" for change in CHANGES if counts[change]) or "nothing"
