@@ -177,7 +177,7 @@ def _begin_round(
         values = (Kind.LIMIT.value, AGAIN, Kind.OUT_OF_SCOPE.value, now - older_than_s)
         run(_CHOOSE, values)
         (count,) = run("SELECT count(*) FROM chosen").fetchone()
-        if count:
+        if count or cuts:
             for statement in _ROUND:
                 run(statement)
             run("UPDATE waiting SET retry_at = NULL WHERE attempt < 0 AND retry_at <= ?", (now,))

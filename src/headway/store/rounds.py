@@ -193,10 +193,9 @@ def next_round(run: Path | str, now: Instant) -> NextRound:
             # A repair may have queued pages of the round that has ended.
             return NextRound(begins=not reader.ask(_LEFT))
         ((last_deadline,),) = reader.ask(_LAST_DEADLINE)
-        is_over = last_deadline is None or last_deadline < now
+        is_over = last_deadline is not None and last_deadline < now
         is_old = now - current.started_at > _ABANDONED_AFTER_S
-        has_pages = bool(reader.ask("SELECT 1 FROM page LIMIT 1"))
-        if is_over and is_old and has_pages and last_deadline is not None:
+        if is_over and is_old:
             return NextRound(begins=True, cuts=current)
     return NextRound(begins=False)
 

@@ -120,7 +120,7 @@ def begin_round_on_server(
         row = run("SELECT count(*) FROM chosen").fetchone()
         assert row is not None
         count = int(row[0])
-        if count:
+        if count or cuts:
             for statement in _ROUND:
                 run(statement.encode())
             run("UPDATE waiting SET retry_at = NULL WHERE attempt < 0 AND retry_at <= %s", (now,))
