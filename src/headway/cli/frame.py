@@ -156,6 +156,7 @@ SUMMARIES = {
     "crawl": "Crawl the sites of a job file, or the given URLs.",
     "demo": "Crawl a small web that headway serves itself.",
     "export": "Export a run: CSV, JSON Lines, Parquet, SQLite, WACZ, files.",
+    "init": "Write a job file, with comments.",
     "limit": "Change the bandwidth limit of a crawl.",
     "listen-squid": "Refetch what the users of a Squid proxy request, to keep the copies fresh.",
     "plan": "Check whether the deadlines can be met, and with which bandwidth.",
@@ -164,6 +165,7 @@ SUMMARIES = {
     "run-scrapy": "Run Scrapy spiders by their deadlines under one bandwidth limit.",
     "schema": "Print the JSON Schema of job files.",
     "serve": "Show a run in a browser and control it from there.",
+    "service": "Make systemd units, or a line for cron, for a nightly crawl.",
     "simulate": "Simulate a crawl in virtual time.",
     "status": "Show the progress of a run.",
     "verify": "Check a run folder for damage, and repair it.",
@@ -171,10 +173,12 @@ SUMMARIES = {
 _MODULES = {
     "collect": "crawl",
     "export": "inspect",
+    "init": "setup",
     "limit": "inspect",
     "rebuild": "inspect",
     "report": "inspect",
     "schema": "options",
+    "service": "setup",
     "status": "inspect",
     "verify": "inspect",
 }

@@ -66,8 +66,12 @@ def print_summary(console: Console, summary: Summary) -> None:
     for name in ("pages", "bytes"):
         table.add_column(name, no_wrap=True, justify="right")
     zone = zone_of(summary.timezone)
+    deadlines = (
+        summary.started_at + site.deadline_s for site in summary.sites if site.deadline_s is not None
+    )
+    by_clock = any(is_clock_time(round(at, 6)) for at in deadlines)
     for site in summary.sites:
-        cells = _cells(site, summary.started_at, zone)
+        cells = _cells(site, summary.started_at, zone, by_clock=by_clock)
         table.add_row(*cells, style=_VERDICT_STYLES.get(site.verdict, ""))
     console.print(table)
     waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
@@ -169,10 +173,7 @@ def print_round(console: Console, each: Round, zone: dt.tzinfo | None) -> None:
     print_lines(console, *problems)
 
 
-def _cells(site: SiteResult, started_at: float, zone: dt.tzinfo | None) -> tuple[str, ...]:
-    deadline_at = None if site.deadline_s is None else round(started_at + site.deadline_s, 6)
-    by_clock = deadline_at is not None and is_clock_time(deadline_at)
-
+def _cells(site: SiteResult, started_at: float, zone: dt.tzinfo | None, *, by_clock: bool) -> tuple[str, ...]:
     def shown(length_s: float | None) -> str:
         if length_s is None:
             return ""

@@ -334,4 +334,7 @@ def compare(
 
 def _link_of(job: Job, now: Instant) -> Timetable:
     segments = job.timetable.segments(now, _HORIZON_S)
+    # The horizon may be within a pause, but the last step of a plan has no end.
+    while len(segments) > 1 and not segments[-1][2]:
+        segments.pop()
     return Timetable([(float(from_s), float(rate)) for from_s, _, rate in segments])
