@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,29 @@ async def test_a_hanging_page_does_not_keep_others_from_their_items(users: str) 
             each.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
         await work.aclose()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 4, 8, 16])
+async def test_no_process_is_left_behind_when_work_is_cancelled_while_one_starts(
+    users: str, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*words: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(process := original(*words, **named))
+        return process
+
+    original = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    work = IsolatedWork({SITE: [Rule(function=f"{users}:spins")]}, limit_s=3600.0)
+    cancelled = asyncio.ensure_future(work.items(f"{SITE}/", SITE, HTML, BODY))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    await work.aclose()
+    assert started
+    assert all(process.returncode is not None for process in started)
 
 
 @pytest.mark.parametrize(

@@ -177,13 +177,17 @@ class IsolatedWork:
         try:
             reply = await process.call(_encode(work), self._limit_s)
         except BaseException:
-            process.kill()
-            self._all.discard(process)
-            self._give_back(None)
-            await process.wait()
+            await self._end(process)
             raise
         self._give_back(process)
         return reply
+
+    async def _end(self, process: _Process) -> None:
+        """The thread that waits for the process goes on if this is cancelled: nothing is left unreaped."""
+        process.kill()
+        self._all.discard(process)
+        self._give_back(None)
+        await process.wait()
 
     async def _take(self) -> _Process:
         while True:
@@ -221,8 +225,7 @@ class IsolatedWork:
         try:
             await process.open(msgspec.structs.replace(self._setup, path=sys.path))
         except BaseException:
-            process.kill()
-            self._all.discard(process)
+            await self._end(process)
             raise
         return process
 
