@@ -45,6 +45,7 @@ NAMES = {
     "Quantities": ("Duration", "Size", "Rate", "Deadline"),
     "Tables": (
         *("TimetableEntry", "Timeouts", "Limits", "Quota", "Revisit", "Scope", "Extract", "ExtractField"),
+        *("Group", "Window", "Login"),
         "ScrapyOptions",
     ),
     "Errors": ("HeadwayError", "JobError", "OptionError", "PluginError", "StoreError", "UnitError"),

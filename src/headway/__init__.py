@@ -18,10 +18,12 @@ __all__ = [
     "Extract",
     "ExtractField",
     "Forecast",
+    "Group",
     "HeadwayError",
     "JobError",
     "LearningOrdering",
     "Limits",
+    "Login",
     "OptionError",
     "Ordering",
     "Page",
@@ -44,6 +46,7 @@ __all__ = [
     "Timeouts",
     "TimetableEntry",
     "UnitError",
+    "Window",
     "__version__",
     "crawl",
     "open",
@@ -58,7 +61,9 @@ if TYPE_CHECKING:
         Duration,
         Extract,
         ExtractField,
+        Group,
         Limits,
+        Login,
         OptionError,
         Quota,
         Rate,
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
         Size,
         Timeouts,
         TimetableEntry,
+        Window,
     )
     from headway.planning.policies import AllocationPolicy
     from headway.planning.problem import Problem as AllocationProblem
@@ -81,8 +87,18 @@ else:
         "headway.plugins": ("PluginError",),
         "headway.planning.policies": ("AllocationPolicy",),
         "headway.options": (
-            *("Deadline", "Duration", "Extract", "ExtractField", "Limits", "OptionError", "Quota", "Rate"),
-            *("Revisit", "Scope", "ScrapyOptions", "Size", "Timeouts", "TimetableEntry"),
+            *("Deadline", "Duration", "Extract", "ExtractField", "Group", "Limits", "Login", "OptionError"),
+            *(
+                "Quota",
+                "Rate",
+                "Revisit",
+                "Scope",
+                "ScrapyOptions",
+                "Size",
+                "Timeouts",
+                "TimetableEntry",
+                "Window",
+            ),
         ),
     }
     _HOME = {name: (module, name) for module, names in _MODULES.items() for name in names} | {

@@ -21,12 +21,16 @@ from headway.model.page import Site
 from headway.options import (
     CrawlOptions,
     Deadline,
+    Duration,
     Extract,
+    Group,
+    Login,
     OptionError,
     Rate,
     ScrapyOptions,
     SiteOptions,
     Size,
+    Window,
     as_table,
     as_text,
     checked_by,
@@ -53,7 +57,7 @@ class Task:
 
     url: str
     deadline: Deadline | None = None
-    weight: float = 1.0
+    weight: float | None = None
     seeds: Sequence[str] = ()
     max_pages: int | None = None
     max_bytes: Size | None = None
@@ -62,6 +66,27 @@ class Task:
     extract: Sequence[Extract] = ()
     spider: str | None = None
     arguments: Mapping[str, str] | None = None
+    group: str | None = None
+    stop_at_deadline: bool | None = None
+    interval: Duration | None = None
+    strategy: str | None = None
+    prefix: str | None = None
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    max_depth: int | None = None
+    queries: bool | None = None
+    ports: Sequence[int] = ()
+    sitemaps: Sequence[str] = ()
+    respect_robots: bool | None = None
+    robots_reason: str | None = None
+    user_agent: str | None = None
+    headers: Mapping[str, str] | None = None
+    cookies: bool | None = None
+    basic_auth: str | None = None
+    bearer_token: str | None = None
+    login: Login | None = None
+    archive_secrets: bool | None = None
+    window: Sequence[Window] = ()
 
     def table(self) -> dict[str, Any]:
         """As a `[[site]]` table of a job file."""
@@ -133,12 +158,16 @@ class Plan:
         *,
         tasks: Sequence[Task | str],
         scrapy: ScrapyOptions | None = None,
+        groups: Sequence[Group] = (),
+        windows: Sequence[Window] = (),
         **options: Unpack[CrawlOptions],
     ) -> None:
         given = {key: value for key, value in options.items() if value is not None}
         tables = {
             "crawl": as_table(given, CrawlOptions),
             "site": [_site_table(task) for task in _listed(tasks)],
+            "group": [as_table(group, Group) for group in groups],
+            "window": [as_table(window, Window) for window in windows],
             "scrapy": as_table(scrapy or {}, ScrapyOptions),
         }
         source = Source(_SOURCE)

@@ -160,6 +160,7 @@ class CrawlOptions(TypedDict, total=False):
     sitemaps: bool
     feeds: bool
     every: Duration | None
+    stop_at_deadline: bool
     max_pages: int | None
     max_bytes: Size | None
     respect_robots: bool
@@ -189,16 +190,70 @@ class CrawlOptions(TypedDict, total=False):
     revisit: Revisit
 
 
-class SiteOptions(TypedDict, total=False):
-    """The keys of a `[[site]]` table but `url`."""
+Window = TypedDict(
+    "Window",
+    {
+        "from": "Required[str]",
+        "until": "Required[str]",
+        "days": "str",
+        "timezone": "str | None",
+        "grace": "Duration",
+    },
+    total=False,
+)
+"""When a site, a group or the crawl may be crawled, as in `[[window]]`."""
+
+
+class Login(TypedDict, total=False):
+    """A login by form, as in `[site.login]`."""
+
+    url: Required[str]
+    fields: Required[Mapping[str, str]]
+    success: str | None
+
+
+class SharedOptions(TypedDict, total=False):
+    """What a site can have of its own, and a group for all its sites."""
 
     deadline: Deadline | None
-    weight: float
-    seeds: Sequence[str]
+    stop_at_deadline: bool | None
+    weight: float | None
     max_pages: int | None
     max_bytes: Size | None
-    data: Size | None
     cap: Rate | None
+    interval: Duration | None
+    strategy: str | None
+    prefix: str | None
+    allow: Sequence[str]
+    deny: Sequence[str]
+    max_depth: int | None
+    queries: bool | None
+    ports: Sequence[int]
+    sitemaps: Sequence[str]
+    respect_robots: bool | None
+    robots_reason: str | None
+    user_agent: str | None
+    headers: Mapping[str, str]
+    cookies: bool | None
+    basic_auth: str | None
+    bearer_token: str | None
+    login: Login | None
+    archive_secrets: bool | None
+    window: Sequence[Window]
+
+
+class Group(SharedOptions, total=False):
+    """Settings that several sites share, as in `[[group]]`."""
+
+    name: Required[str]
+
+
+class SiteOptions(SharedOptions, total=False):
+    """The keys of a `[[site]]` table but `url`."""
+
+    group: str | None
+    seeds: Sequence[str]
+    data: Size | None
     extract: Sequence[Extract]
     spider: str | None
     arguments: Mapping[str, str]

@@ -6,7 +6,7 @@ fakes, and the checks that every implementation must pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, Self, runtime_checkable
 
 import msgspec
@@ -21,7 +21,8 @@ class Clock(Protocol):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One GET. `site` selects the connection, and the share of the link that the answer counts against."""
+    """One GET, or one form. `site` selects the connection, and the share of the link that the answer counts
+    against."""
 
     url: str
     site: Site
@@ -33,6 +34,8 @@ class Request(msgspec.Struct, frozen=True):
     max_body_bytes: int | None = None
     """A lower limit than the fetcher's own (robots.txt: 500 KiB). The body is truncated there, not
     rejected."""
+    form: bytes | None = None
+    """A form to send with POST, as `application/x-www-form-urlencoded`, instead of the GET."""
 
 
 class Response(msgspec.Struct, frozen=True, weakref=True):
@@ -100,6 +103,15 @@ class PromptFetcher(Protocol):
     def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
         """Start a fetch that can be sent immediately. The event loop calls `then` once, with the response.
         False: the request would have to wait; nothing was started, and the caller must use `fetch`."""
+        ...
+
+
+@runtime_checkable
+class CuttingFetcher(Protocol):
+    """A fetcher whose requests can be ended."""
+
+    def cut(self, sites: Collection[Site] | None) -> None:
+        """End the requests under way of these sites, or of all: their responses are CANCELLED."""
         ...
 
 

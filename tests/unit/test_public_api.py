@@ -14,7 +14,7 @@ import pytest
 
 import headway as hw
 from headway import options
-from headway.config import schema
+from headway.config import schema, tables
 from headway.units import Instant
 
 GOOD = """
@@ -110,6 +110,9 @@ TABLES: list[tuple[type, Any, frozenset[str]]] = [
     (options.Scope, schema.ScopeTable, frozenset()),
     (options.Extract, schema.ExtractTable, frozenset()),
     (options.ExtractField, schema.ExtractField, frozenset()),
+    (options.Group, schema.GroupTable, frozenset()),
+    (options.Window, schema.WindowTable, frozenset()),
+    (options.Login, tables.LoginTable, frozenset()),
 ]
 
 

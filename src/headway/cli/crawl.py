@@ -307,6 +307,7 @@ def run_job(
     if not begins_round:
         _say_continued(log, run)
     if run.folder.snapshot is None or begins_round:
+        _say_folders(log, job)
         _say_shortage(log, job)
     look_for_garbage_seldom()
     with Progress(log, run.view) as progress, beside(out, log, serve_at):
@@ -344,6 +345,26 @@ def conclude_crawl(
 
 _MOST_PLANNED = 2000
 _MOST_NAMED = 5
+
+
+def _say_folders(log: Log, job: Job) -> None:
+    """At the start, log which sites are crawled only in part because they start in a folder."""
+    found = [
+        (wish.site, wish.own.scope.prefixes)
+        for wish in job.sites
+        if wish.own is not None and wish.own.scope is not None
+        if wish.own.scope.prefixes and not wish.own.scope.is_prefix_given
+    ]
+    if not found:
+        return
+    names = [f"{site}{' and '.join(prefixes)}" for site, prefixes in found]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    log.say(
+        "folders",
+        f"only the folder of the start URL is crawled: {', '.join(names[:_MOST_NAMED])}{more}"
+        ' (for a whole site write prefix = "/", or --prefix /)',
+        {"sites": {site: list(prefixes) for site, prefixes in found[:_MOST_PLANNED]}},
+    )
 
 
 def _say_shortage(log: Log, job: Job) -> None:

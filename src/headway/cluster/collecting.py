@@ -93,7 +93,7 @@ def build_session(
     runtime = Runtime.from_job(job, clock, collector, circumstances)
     options = SessionOptions(
         build_politeness(job),
-        job.file.crawl.user_agent,
+        job.user_agent_for,
         is_bounded=job.is_bounded or bool(job.quotas) or may_be_limited,
         learns_from_visits=job.revisiting is not None and job.revisiting.adapts,
         measures_round_trips=measures_round_trips,

@@ -84,7 +84,7 @@ class End(enum.Enum):
 
 class SessionOptions(msgspec.Struct, frozen=True):
     politeness: Politeness
-    user_agent: str
+    user_agent_for: Callable[[Site], str]
     """For the robots.txt rules of sites that come from other holders."""
     is_bounded: bool = False
     """Nothing is received without a share of the bound."""
@@ -431,11 +431,11 @@ def sites_taken(now: Instant, taken: Taken, options: SessionOptions) -> SitesTak
     not_before: dict[Site, Instant] = {}
     for record in taken.snapshot.sites:
         if record.robots_text is not None and (record.robots_expires_at or 0) > now:
-            rules[record.site] = rules_from_text(record.robots_text, options.user_agent)
+            rules[record.site] = rules_from_text(record.robots_text, options.user_agent_for(record.site))
         not_before[record.site] = Instant(record.free_at + _CLOCKS_DIFFER_S)
     for site, until in taken.unclean_until.items():
         delay_s = rules[site].crawl_delay_s if site in rules else None
-        free_at = Instant(until + options.politeness.pause_s(delay_s))
+        free_at = Instant(until + options.politeness.of(site).pause_s(delay_s))
         not_before[site] = max(free_at, not_before.get(site, free_at))
     return SitesTaken(taken.sites, taken.snapshot, rules, not_before)
 

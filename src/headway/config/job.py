@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import math
+import re
 import ssl
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,18 +29,21 @@ from headway.config.reading import (
 )
 from headway.config.schema import ExtractField, ExtractTable, JobFile, SiteTable
 from headway.config.site_list import SiteList
-from headway.config.tables import limits_of, timeouts_of
-from headway.config.values import Rounds, deadline_at, machine_zone, without_login
+from headway.config.site_settings import OwnSettings, windows_of
+from headway.config.tables import SharedTable, limits_of, timeouts_of
+from headway.config.values import Rounds, deadline_at, machine_zone, toml, without_login
 from headway.errors import HeadwayError, JobError, install_command
+from headway.http.identity import Identity
 from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
 from headway.model.page import Page, Site, Task
 from headway.pages.extract import RESERVED, Extractor, Field, Rule
 from headway.pages.url import keyed, page_of
 from headway.plugins import is_reference, search_in
 from headway.policy.ordering.base import PathScores
-from headway.policy.scope import Scope
+from headway.policy.scope import Exclusion, Scope, host_of
 from headway.policy.server_groups import GroupRules
-from headway.policy.timetable import Calendar, Entry, Period, Quota, Timetable, problem_of_windows
+from headway.policy.site_rules import BySite, SiteRules
+from headway.policy.timetable import Calendar, Period, Quota, Timetable
 from headway.units import UNBOUNDED, Bytes, BytesPerSecond, Instant, Seconds
 
 T = TypeVar("T")
@@ -57,6 +63,11 @@ class SiteWish(msgspec.Struct, frozen=True):
     cap_bytes_per_s: BytesPerSecond | None
     rules: tuple[Rule, ...] = ()
     """What to extract from its pages."""
+    own: SiteRules | None = None
+    """What it has of its own, or by its group."""
+    identity: Identity | None = None
+    """Who the crawl is to it."""
+    ports: tuple[int, ...] = ()
 
 
 class Revisiting(msgspec.Struct, frozen=True):
@@ -109,6 +120,10 @@ class Job(msgspec.Struct, frozen=True):
     kept: Rounds | Bytes | None = None
     """How many rounds are kept, or how many bytes of the archive; None: all."""
     hook_timeout_s: Seconds = Seconds(60.0)
+    own: BySite[SiteRules] = BySite()
+    """What sites have of their own."""
+    identities: Mapping[Site, Identity] = MappingProxyType({})
+    """Who the crawl is to a site."""
     listed: ListedSites | None = None
     """Further sites, which are read from their list when they are needed; None: `sites` are all."""
     secret: bytes = b""
@@ -179,6 +194,28 @@ class Job(msgspec.Struct, frozen=True):
     def seeds(self) -> tuple[Page, ...]:
         return keyed([page for wish in self.sites for page in wish.seeds], self.secret)
 
+    def judge(self, page: Page) -> Exclusion | None:
+        """Why a page is out of scope; None if it is in scope."""
+        own = self.own.of(page.site)
+        return self.scope.judge(page, None if own is None else own.scope)
+
+    def user_agent_for(self, site: Site) -> str:
+        """As it is sent to a site, and matched with its robots.txt."""
+        identity = BySite(self.identities).of(site) if self.identities else None
+        given = None if identity is None else identity.user_agent
+        return self.file.crawl.user_agent if given is None else given
+
+    @property
+    def robots_exceptions(self) -> dict[Site, str]:
+        """The sites whose robots.txt is not obeyed, and why."""
+        tables = {group.name: group for group in self.file.group}
+        found = {}
+        for wish, table in zip(self.sites, self.file.site, strict=False):
+            if wish.own is not None and wish.own.ignores_robots:
+                group = tables.get(table.group or "")
+                found[wish.site] = table.robots_reason or (group.robots_reason if group else None) or ""
+        return found
+
 
 def load_job(path: FilePath) -> Job:
     """Read and check a job file; JobError says what is wrong and where."""
@@ -208,7 +245,8 @@ def build_job(file: JobFile, source: Source, *, now: Instant | None = None, stre
         return builder.job(now)
     tables = listed.tables()
     sites = convert({"site": tables}, Source(listed.name)).site
-    return _Builder(msgspec.structs.replace(rest, site=(*file.site, *sites)), source).job(now)
+    whole = msgspec.structs.replace(rest, site=(*file.site, *sites))
+    return _Builder(whole, source, listed_from=len(file.site)).job(now)
 
 
 def without_password(job: Job) -> dict[str, Any]:
@@ -224,9 +262,13 @@ class _Builder:
     """Every value comes from `read_values`, which checks it by its declaration. Here are the checks that
     concern more than one key."""
 
-    def __init__(self, file: JobFile, source: Source, listed: SiteList | None = None) -> None:
-        """`listed`: further sites, which stay in their list."""
+    def __init__(
+        self, file: JobFile, source: Source, listed: SiteList | None = None, *, listed_from: int | None = None
+    ) -> None:
+        """`listed`: further sites, which stay in their list. `listed_from`: the number of the first site that
+        comes from a list."""
         self._file = file
+        self._listed_from = len(file.site) if listed_from is None else listed_from
         self._source = source
         self._listed = listed
         self._defaults: dict[str, Any] | None = None
@@ -236,23 +278,32 @@ class _Builder:
         names += tuple(rule.function for site in file.site for rule in site.extract)
         if source.folder is not None and any(name is not None and is_reference(name) for name in names):
             search_in(source.folder)
+        self._groups = {group.name: number for number, group in enumerate(file.group)}
+        self._named: set[str] = set()
+        """The groups to which a site belongs."""
+        self._listed_own: dict[Site, tuple[SiteRules | None, Identity | None]] = {}
         self._values = read_values(file, root_of(type(file)), source)
         self._crawl: dict[str, Any] = self._values["crawl"]
 
     def job(self, now: Instant | None) -> Job:
         crawl = self._crawl
         zone = crawl["timezone"] or machine_zone()
+        self._check_groups()
         sites = tuple(
-            self._site(number, table, values)
+            self._site(number, table, values, is_listed=number >= self._listed_from)
             for number, (table, values) in enumerate(zip(self._file.site, self._values["site"], strict=True))
         )
         if not sites and self._listed is None:
             raise self._source.error((), "no site is named; add a [[site]] table with its url, or give URLs")
         self._no_twins(sites)
+        self._check_all_groups_are_named()
         self._check_ca_file(crawl["ca_file"])
         self._check_scrapy_settings()
         if now is not None:
             self._check_deadlines(sites, now, zone)
+        own, identities = self._own_of(sites)
+        timetable = self._timetable(zone)
+        self._check_hours(sites, timetable)
         limits = crawl["limits"]
         file, listed = self._file, None
         if self._listed is not None:
@@ -263,7 +314,9 @@ class _Builder:
             file=file,
             listed=listed,
             sites=sites,
-            timetable=timetable_of(crawl, zone, self._windows()),
+            timetable=timetable,
+            own=BySite(own),
+            identities=identities,
             strategy=self._strategy(sites),
             interval_s=crawl["interval"],
             retry_penalty_s=crawl["retry_penalty"],
@@ -299,13 +352,20 @@ class _Builder:
             )
         return kept
 
-    def _site(self, number: int, table: SiteTable, values: dict[str, Any]) -> SiteWish:
+    def _site(
+        self, number: int, table: SiteTable, values: dict[str, Any], *, is_listed: bool = False
+    ) -> SiteWish:
         where: Path = ("site", number)
+        table, values, at = self._with_group(table, values, where)
         seeds = []
         for position, url in enumerate((table.url, *table.seeds)):
             page = page_of(url)
+            key = (*where, "seeds") if position else (*where, "url")
+            if page is not None and re.match(r"[^/?#]*//[^/?#]*@", url):
+                raise self._source.error(
+                    key, 'a login in a URL is not sent; write basic_auth = "env:NAME" beside the URL'
+                )
             if page is None:
-                key = (*where, "seeds") if position else (*where, "url")
                 raise self._source.error(
                     key, f"{url!r} is not an http or https URL such as 'https://www.example.org/'"
                 )
@@ -316,21 +376,102 @@ class _Builder:
                 (*where, "seeds"), f"{stranger} is not on {site}; give it a [[site]] of its own"
             )
         max_pages, max_bytes = values["max_pages"], values["max_bytes"]
+        own = OwnSettings(self._crawl, self._source, self._file.crawl, at)
         return SiteWish(
             site=site,
             seeds=tuple(seeds),
             deadline=table.deadline,
-            weight=values["weight"],
+            weight=1.0 if values["weight"] is None else values["weight"],
             max_pages=self._crawl["max_pages"] if max_pages is None else max_pages,
             max_bytes=self._crawl["max_bytes"] if max_bytes is None else max_bytes,
             expected_bytes=values["data"],
             cap_bytes_per_s=values["cap"],
             rules=self._rules(table.extract, values["extract"], where),
+            own=own.rules(seeds, table, values, has_default_prefix=not is_listed),
+            identity=own.identity(site, table, values),
+            ports=values["ports"],
         )
+
+    def _with_group(
+        self, table: SiteTable, values: dict[str, Any], where: Path
+    ) -> tuple[SiteTable, dict[str, Any], Callable[[str], Path]]:
+        """A site with what it has by its group, and where each key stands."""
+        if table.group is None:
+            return table, values, lambda key: (*where, key)
+        number = self._groups.get(table.group)
+        if number is None:
+            near = difflib.get_close_matches(table.group, self._groups, n=1)
+            known = ", ".join(map(repr, self._groups)) or "none"
+            advice = f"did you mean {near[0]!r}?" if near else f"the groups of the job are: {known}"
+            raise self._source.error((*where, "group"), f"there is no group {table.group!r}; {advice}")
+        self._named.add(table.group)
+        group, read = self._file.group[number], self._values["group"][number]
+        taken = {
+            name
+            for name in SharedTable.__struct_fields__
+            if getattr(table, name) in (None, (), {}) and getattr(group, name) not in (None, (), {})
+        }
+        table = msgspec.structs.replace(table, **{name: getattr(group, name) for name in taken})
+        values = {**values, **{name: read[name] for name in taken}}
+        return table, values, lambda key: ("group", number, key) if key in taken else (*where, key)
+
+    def _check_groups(self) -> None:
+        seen: set[str] = set()
+        for number, group in enumerate(self._file.group):
+            if group.name in seen:
+                raise self._source.error(
+                    ("group", number, "name"), f"the group {group.name!r} is there already"
+                )
+            seen.add(group.name)
+
+    def _check_all_groups_are_named(self) -> None:
+        for number, group in enumerate(self._file.group):
+            if group.name not in self._named:
+                raise self._source.error(
+                    ("group", number, "name"),
+                    f"no site belongs to it; write group = {toml(group.name)} in its [[site]] tables, or in"
+                    " the column 'group' of the list",
+                )
+
+    def _own_of(self, sites: tuple[SiteWish, ...]) -> tuple[dict[Site, SiteRules], dict[Site, Identity]]:
+        """What sites have of their own, and their other ports."""
+        own = {site: rules for site, (rules, _) in self._listed_own.items() if rules is not None}
+        identities = {site: each for site, (_, each) in self._listed_own.items() if each is not None}
+        for wish in sites:
+            for site in (wish.site, *_at_ports(wish.site, wish.ports)):
+                if wish.own is not None:
+                    own[site] = wish.own
+                if wish.identity is not None:
+                    identities[site] = wish.identity
+        return own, identities
+
+    def _timetable(self, zone: dt.tzinfo) -> Timetable:
+        return timetable_of(self._crawl, zone, windows_of(self._values["window"], self._source, ("window",)))
+
+    def _check_hours(self, sites: tuple[SiteWish, ...], timetable: Timetable) -> None:
+        """The windows of a site have to be open at some time when those of the crawl are."""
+        if not timetable.windows:
+            return
+        checked: set[Timetable] = set()
+        for number, wish in enumerate(sites):
+            windows = None if wish.own is None else wish.own.hours.windows
+            if windows is None or windows in checked:
+                continue
+            checked.add(windows)
+            if not _ever_open_together(timetable, windows):
+                place = self._with_group(self._file.site[number], {}, ("site", number))[2]
+                raise self._source.error(
+                    place("window"), "it is never open while a [[window]] of the crawl is open"
+                )
 
     def check_row(self, fields: dict[str, Any], now: Instant) -> None:
         """JobError if the fields of a list's row are no site."""
-        deadline = self._row(fields)[0].deadline
+        table, values = self._row(fields)
+        deadline = table.deadline
+        if table.group is not None:
+            wish = self._site(0, table, values, is_listed=True)
+            deadline = deadline or wish.deadline
+            self._listed_own[wish.site] = (wish.own, wish.identity)
         if deadline is not None and deadline not in self._read_deadlines:
             deadline_at(deadline, now, self._crawl["timezone"] or machine_zone())
             if len(self._read_deadlines) < _DEADLINES_REMEMBERED:
@@ -343,10 +484,10 @@ class _Builder:
 
     def _wish_of_row(self, fields: dict[str, Any]) -> SiteWish:
         if len(fields) > 1:
-            return self._site(0, *self._row(fields))
+            return self._site(0, *self._row(fields), is_listed=True)
         if self._defaults is None:
             self._defaults = self._row(fields)[1]
-        return self._site(0, SiteTable(url=fields["url"]), self._defaults)
+        return self._site(0, SiteTable(url=fields["url"]), self._defaults, is_listed=True)
 
     def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:
         seen: set[Site] = set()
@@ -365,13 +506,6 @@ class _Builder:
                     lambda text: deadline_at(text, now, zone), wish.deadline, "site", number, "deadline"
                 )
 
-    def _windows(self) -> tuple[Entry, ...]:
-        read = self._values["window"]
-        windows = tuple(Entry.window(each["days"], each["from"], each["until"]) for each in read)
-        if (problem := problem_of_windows(windows)) is not None:
-            raise self._source.error(("window", *problem[:-1]), problem[-1])
-        return windows
-
     def _scope(self, sites: tuple[SiteWish, ...]) -> Scope:
         scope = self._crawl["scope"]
         return Scope(
@@ -379,6 +513,11 @@ class _Builder:
                 (
                     *scope["hosts"],
                     *(wish.site.partition("://")[2] for wish in sites),
+                    *(
+                        each.partition("://")[2]
+                        for wish in sites
+                        for each in _at_ports(wish.site, wish.ports)
+                    ),
                     *(self._listed.hosts if self._listed is not None else ()),
                 )
             ),
@@ -502,6 +641,28 @@ class _Builder:
             return parse(value)
         except HeadwayError as problem:
             raise self._source.error(path, str(problem)) from None
+
+
+def _at_ports(site: Site, ports: Iterable[int]) -> Iterator[Site]:
+    """The same host at other ports. Which scheme is spoken there is known by the links."""
+    for port in ports:
+        for scheme in ("http", "https"):
+            page = page_of(f"{scheme}://{host_of(site)}:{port}/")
+            if page is not None and page.site != site:
+                yield page.site
+
+
+_WEEKS_S = Seconds(14 * 86400.0)
+
+
+def _ever_open_together(one: Timetable, other: Timetable) -> bool:
+    """Windows repeat each week; two weeks have a change of the clock only now and then, either way."""
+    now = Instant(dt.datetime.now(dt.UTC).timestamp())
+    for begin_s, end_s, rate in other.segments(now, _WEEKS_S):
+        for from_s, to_s, bound in one.segments(Instant(now + begin_s), Seconds(end_s - begin_s)):
+            if rate and bound and to_s > from_s:
+                return True
+    return False
 
 
 def national_holidays(country: str, more: Iterable[dt.date] = ()) -> Container[dt.date]:

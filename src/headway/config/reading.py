@@ -320,7 +320,7 @@ def link_part_of(crawl: Mapping[str, Any], windows: Sequence[Any], source: Sourc
     return None
 
 
-def timetable_of(crawl: Mapping[str, Any], zone: dt.tzinfo, windows: tuple[Entry, ...]) -> Timetable:
+def timetable_of(crawl: Mapping[str, Any], zone: dt.tzinfo, windows: Timetable | None) -> Timetable:
     """The bound of `[crawl]` by the hour; a part of the link is none."""
     entries = tuple(
         Entry(entry["days"], from_minute, to_minute, entry["bandwidth"])
@@ -329,7 +329,10 @@ def timetable_of(crawl: Mapping[str, Any], zone: dt.tzinfo, windows: tuple[Entry
     )
     bound = crawl["bandwidth"]
     has_rate = bound is not None and not isinstance(bound, LinkPart)
-    return Timetable(bound if has_rate else UNBOUNDED, entries, zone, windows)
+    usual = bound if has_rate else UNBOUNDED
+    if windows is None:
+        return Timetable(usual, entries, zone)
+    return Timetable(usual, entries, zone, windows.windows, windows.window_zone, windows.grace_s)
 
 
 def groups_of(crawl: Mapping[str, Any], servers: Sequence[Mapping[str, Any]], source: Source) -> GroupRules:
@@ -354,4 +357,5 @@ def groups_of(crawl: Mapping[str, Any], servers: Sequence[Mapping[str, Any]], so
         max_backoff_s=crawl["max_backoff"],
         whole_networks=crawl["server_networks"],
         exceptions=tuple(exceptions),
+        follow_sites=crawl["server_interval"] is None and crawl["domain_interval"] is None and not exceptions,
     )

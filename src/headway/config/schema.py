@@ -15,11 +15,13 @@ import msgspec
 from headway.config import values as v
 from headway.config.keys import Option, Table, key
 from headway.config.tables import (
+    DEADLINE_TEXT,
     EndTable,
     LimitsTable,
     QuotaTable,
     RevisitTable,
     ScopeTable,
+    SharedTable,
     TimeoutsTable,
     TimetableEntry,
     WindowTable,
@@ -36,9 +38,6 @@ Digest = Literal["sha1", "sha256"]
 FieldType = Literal["text", "number", "url", "html"]
 
 _OBJECTIVE = "what to minimize once every deadline that can be met is met"
-_DEADLINE = (
-    '`"2 h"` or a number of seconds from the start, `"07:30"` the next time of day, or a date and time'
-)
 _TIMEZONE = "of clock times in deadlines and in the timetable; the machine's own by default"
 _COUNTRY = "the country whose public holidays are used when rates are predicted: an ISO 3166 code"
 _TIMETABLE = "another bandwidth on certain days and hours"
@@ -190,6 +189,11 @@ class CrawlTable(Table, frozen=True):
         "a folder to which archive files beyond `keep` are moved, with their index; by default they are "
         "removed", example="/archive/crawl", aliases="move_to move_old_to old_archive archive_to",
     )] = None
+    stop_at_deadline: Annotated[bool, key(
+        "at the deadline of a site, end what is under way and leave out the rest; otherwise a late site is "
+        "crawled to its end", aliases="hard_deadline stop_after",
+        option=Option("--stop-at-deadline", "At the deadline of a site, leave out what is left of it."),
+    )] = False
     max_pages: Annotated[int | None, key(
         "pages of each site, unless the site has its own `max_pages`", v.COUNT, example=20000,
         aliases="pages page_limit limit_pages closespider_pagecount",
@@ -331,32 +335,31 @@ class ExtractTable(Table, frozen=True):
     )] = None
 
 
-class SiteTable(Table, frozen=True):
-    """A site: scheme, host and port."""
+class SiteTable(SharedTable, frozen=True, kw_only=True):
+    """A site: scheme, host and port. What it does not have is that of its group."""
 
     url: Annotated[str, key(
         "where to start", v.URL, aliases="start_url uri address link host site domain start href",
     )]
+    deadline: Annotated[str | None, key(
+        DEADLINE_TEXT, v.DEADLINE, aliases="until due by due_at finish_by before end deadline_at time_limit",
+        option=Option("--deadline WHEN", "Deadline of every site: 2h, 07:30, or a date and time."),
+    )] = None
+    prefix: Annotated[str | None, key(
+        "only pages whose path begins so; `/` is the whole site", v.PREFIX, example="/papers/",
+        aliases="path_prefix folder path within directory",
+        option=Option("--prefix PATH", "Only pages whose path begins so; / is the whole site."),
+        default="the folder of the start URL, if that ends with `/`",
+    )] = None
+    group: Annotated[str | None, key(
+        "the name of its `[[group]]`", example="ministries", aliases="in_group member_of",
+    )] = None
     seeds: Annotated[tuple[str, ...], key(
         "more URLs of the site to start with", v.URL,
         example="https://www.example.org/papers/", aliases="start_urls urls seed starts entry_points",
     )] = ()
-    deadline: Annotated[str | None, key(
-        _DEADLINE, v.DEADLINE, aliases="until due by due_at finish_by before end deadline_at time_limit",
-        option=Option("--deadline WHEN", "Deadline of every site: 2h, 07:30, or a date and time."),
-    )] = None
-    weight: Annotated[float, key(
-        "its share where the link is too small", v.WEIGHT, aliases="priority importance share",
-    )] = 1.0
-    max_pages: Annotated[int | None, key(
-        "pages of this site", v.COUNT, example=20000, aliases="pages page_limit limit_pages",
-    )] = None
-    max_bytes: Annotated[str | None, key("bytes on the wire of this site", v.SIZE, aliases="bytes")] = None
     data: Annotated[str | None, key(
         "how much the site is expected to hold", v.SIZE, aliases="size expected volume expected_bytes",
-    )] = None
-    cap: Annotated[str | None, key(
-        "the highest rate for this site", v.RATE, aliases="bandwidth rate limit max_rate limit_rate",
     )] = None
     extract: Annotated[tuple[ExtractTable, ...], key(
         "what to extract from its pages", aliases="extraction items",
@@ -389,6 +392,13 @@ class ServerTable(Table, frozen=True):
     )] = None
 
 
+class GroupTable(SharedTable, frozen=True, kw_only=True):
+    """Settings that several sites share: those with `group = "NAME"`, or with the name in the column `group`
+    of a list. A key that a site has itself is its own."""
+
+    name: Annotated[str, key("by which sites name it", example="ministries", aliases="id group title")]
+
+
 class ScrapyTable(Table, frozen=True):
     """For [`headway run-scrapy`](../how-to/scrapy.md) only."""
 
@@ -416,6 +426,9 @@ class JobFile(Table, frozen=True):
     site: Annotated[tuple[SiteTable, ...], key(
         "the sites, each with its deadline", aliases="sites task tasks target targets seed_list",
     )] = ()
+    group: Annotated[tuple[GroupTable, ...], key(
+        "settings that several sites share", aliases="groups defaults class",
+    )] = ()
     window: Annotated[tuple[WindowTable, ...], key(
         "when the crawl may run", aliases="windows hours schedule night",
     )] = ()
@@ -431,7 +444,7 @@ class JobFile(Table, frozen=True):
 class ScrapySite(Table, frozen=True):
     """A site in HEADWAY_SITES, by its host or its origin."""
 
-    deadline: Annotated[str | None, key(_DEADLINE, v.DEADLINE, aliases="until due by")] = None
+    deadline: Annotated[str | None, key(DEADLINE_TEXT, v.DEADLINE, aliases="until due by")] = None
     weight: Annotated[float, key("its share of the link", v.WEIGHT, example=2, aliases="priority")] = 1.0
     data: Annotated[str | None, key(
         "how much it is expected to hold", v.SIZE, example="50 MB", aliases="size",
@@ -448,7 +461,7 @@ class ScrapySettings(Table, frozen=True):
     )] = None
     timetable: Annotated[tuple[TimetableEntry, ...], key(_TIMETABLE, aliases="schedule")] = ()
     deadline: Annotated[str | None, key(
-        f"for every site without its own: {_DEADLINE}", v.DEADLINE, aliases="until due by",
+        f"for every site without its own: {DEADLINE_TEXT}", v.DEADLINE, aliases="until due by",
     )] = None
     sites: Annotated[dict[str, ScrapySite], key(
         "deadline, weight and expected size of a site, by its host or origin", aliases="site tasks",

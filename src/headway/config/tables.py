@@ -11,6 +11,10 @@ from headway.config import values as v
 from headway.config.keys import Option, Table, key
 from headway.http.models import Limits, Timeouts
 
+DEADLINE_TEXT = (
+    '`"2 h"` or a number of seconds from the start, `"07:30"` the next time of day, or a date and time'
+)
+
 # Each key takes two or three lines, so that a struct reads like a table.
 # fmt: off
 
@@ -30,7 +34,7 @@ class TimetableEntry(Table, frozen=True):
 
 
 class WindowTable(Table, frozen=True):
-    """When the crawl may run. Outside of all windows it pauses."""
+    """When the crawl, the sites of a group, or a site may be crawled. Outside of all windows it pauses."""
 
     begin: Annotated[str, key("when it opens", v.CLOCK, example="22:00", aliases="start begin")] = (
         msgspec.field(name="from")
@@ -43,6 +47,128 @@ class WindowTable(Table, frozen=True):
         "the weekdays on which it opens, also as `sat,sun`", v.DAYS, example="mon-fri",
         aliases="day weekdays",
     )] = "mon-sun"
+    timezone: Annotated[str | None, key(
+        "of its times, with summer time; that of `[crawl]` by default", v.ZONE, example="Europe/Berlin",
+        aliases="time_zone tz zone",
+    )] = None
+    grace: Annotated[str, key(
+        "how long requests under way may take to finish after it has closed; then they are ended, and "
+        "repeated in the next window", v.PAUSE, aliases="grace_time overtime",
+    )] = "30 s"
+
+
+class LoginTable(Table, frozen=True):
+    """A login by a form, for a site of one's own. The form is fetched and sent before the first page, and
+    again when the site leads back to it."""
+
+    url: Annotated[str, key(
+        "the page with the form; on the site itself", v.URL, example="https://www.example.org/login",
+        aliases="page form address",
+    )]
+    fields: Annotated[dict[str, str], key(
+        "what to fill in, by the names of the fields; a value is `env:NAME`, `file:PATH` or text",
+        example={"user": "crawler", "password": "env:SITE_PASSWORD"}, aliases="data values inputs",
+    )]
+    success: Annotated[str | None, key(
+        "a text that the page after the login has; without it, a login has failed if the answer is an error "
+        "or the form again", example="Sign out", aliases="expect success_text contains",
+    )] = None
+
+
+class SharedTable(Table, frozen=True):
+    """What a site can have of its own, and a group for all its sites."""
+
+    deadline: Annotated[str | None, key(
+        DEADLINE_TEXT, v.DEADLINE, aliases="until due by due_at finish_by before end deadline_at time_limit",
+    )] = None
+    stop_at_deadline: Annotated[bool | None, key(
+        "at the deadline, end what is under way and leave out the rest; otherwise a late site is crawled to "
+        "its end", aliases="hard_deadline stop stop_after",
+    )] = None
+    weight: Annotated[float | None, key(
+        "its share where the link is too small", v.WEIGHT, example=1.0, default="`1.0`",
+        aliases="priority importance share",
+    )] = None
+    max_pages: Annotated[int | None, key(
+        "pages of this site", v.COUNT, example=20000, aliases="pages page_limit limit_pages",
+    )] = None
+    max_bytes: Annotated[str | None, key("bytes on the wire of this site", v.SIZE, aliases="bytes")] = None
+    cap: Annotated[str | None, key(
+        "the highest rate for this site", v.RATE, aliases="bandwidth rate limit max_rate limit_rate",
+    )] = None
+    interval: Annotated[str | None, key(
+        "from the end of an answer to the next request; in place of that of `[crawl]`", v.PAUSE,
+        example="15 s",
+        aliases="delay politeness crawl_delay download_delay wait pause sleep throttle min_delay",
+    )] = None
+    strategy: Annotated[str | None, key(
+        "the order of its pages, where `[crawl]` has `length`, `deadline` or `klwf`", v.STRATEGY,
+        example="score", aliases="ordering order",
+    )] = None
+    prefix: Annotated[str | None, key(
+        "only pages whose path begins so; `/` is the whole site", v.PREFIX, example="/papers/",
+        aliases="path_prefix folder path within directory",
+        default="the folder of the start URL, if that ends with `/`",
+    )] = None
+    allow: Annotated[tuple[str, ...], key(
+        "path patterns to keep; with `deny`, in place of those of `[crawl.scope]`", v.PATTERN,
+        aliases="include includes include_paths whitelist allowlist only",
+    )] = ()
+    deny: Annotated[tuple[str, ...], key(
+        "path patterns to leave out", v.PATTERN, example="*.pdf$",
+        aliases="exclude excludes exclude_paths blacklist denylist blocklist disallow ignore skip reject",
+    )] = ()
+    max_depth: Annotated[int | None, key(
+        "links from a seed; in place of that of `[crawl.scope]`", v.DEPTH,
+        aliases="depth level levels depth_limit max_level max_hops hops",
+    )] = None
+    queries: Annotated[bool | None, key("also URLs with a query", aliases="query query_strings")] = None
+    ports: Annotated[tuple[int, ...], key(
+        "other ports of its host that belong to the crawl, with the settings of the site", v.PORT,
+        example=8080, aliases="port other_ports",
+    )] = ()
+    sitemaps: Annotated[tuple[str, ...], key(
+        "addresses of its sitemaps, or their paths, beside those that robots.txt names", v.URL,
+        example="https://www.example.org/sitemap-all.xml", aliases="sitemap sitemap_urls",
+    )] = ()
+    respect_robots: Annotated[bool | None, key(
+        "obey robots.txt; `false` needs `robots_reason`",
+        aliases="robots robots_txt robotstxt_obey obey_robots",
+    )] = None
+    robots_reason: Annotated[str | None, key(
+        "why robots.txt is not obeyed; kept in the `warcinfo` record of each WARC file",
+        example="our own site; agreed with its owner on 2026-11-02", aliases="reason robots_override",
+    )] = None
+    user_agent: Annotated[str | None, key(
+        "in place of that of `[crawl]`, also for robots.txt", v.USER_AGENT,
+        example="mybot/1.0 (+https://example.org/bot)", aliases="agent useragent ua bot_name",
+    )] = None
+    headers: Annotated[dict[str, str], key(
+        "sent with each request; a value is text, `env:NAME` or `file:PATH`. What comes from the environment "
+        "or a file is in no log or archive", example={"Accept-Language": "de"}, aliases="header http_headers",
+    )] = msgspec.field(default_factory=dict)
+    cookies: Annotated[bool | None, key(
+        "keep the cookies that the site sets, and send them to it and its subdomains; never to another "
+        "registered domain", aliases="cookie cookie_jar cookiejar cookies_enabled",
+    )] = None
+    basic_auth: Annotated[str | None, key(
+        "user and password as `user:password`, in an environment variable (`env:NAME`) or a file "
+        "(`file:PATH`); sent to the site alone", v.SECRET, example="env:SITE_LOGIN",
+        aliases="basic auth credentials http_user http_password password username",
+    )] = None
+    bearer_token: Annotated[str | None, key(
+        "a token in an environment variable (`env:NAME`) or a file (`file:PATH`); sent to the site alone",
+        v.SECRET, example="env:SITE_TOKEN", aliases="bearer token api_key auth_token",
+    )] = None
+    login: Annotated[LoginTable | None, key(
+        "log in by a form before the first page, with cookies", aliases="signin sign_in form",
+    )] = None
+    archive_secrets: Annotated[bool | None, key(
+        "keep cookies, credentials and secret headers in the WARC files, too", aliases="archive_cookies",
+    )] = None
+    window: Annotated[tuple[WindowTable, ...], key(
+        "when it may be crawled; within the windows of the crawl", aliases="windows hours schedule night",
+    )] = ()
 
 
 class EndTable(Table, frozen=True):

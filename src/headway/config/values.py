@@ -399,6 +399,29 @@ def _zone(name: str) -> dt.tzinfo:
         raise UnitError(f"{name!r} is not a time zone such as 'Europe/Berlin'") from None
 
 
+def _prefix(text: str) -> str:
+    if not text.startswith("/") or re.search(r"[*$?#\s]", text):
+        raise UnitError(f"{text!r} is not the beginning of a path such as '/papers/'; '/' is the whole site")
+    return text
+
+
+def _port(number: int) -> int:
+    if number > 65535:
+        raise UnitError(f"{number} is not a port; ports are 1 to 65535")
+    return number
+
+
+def secret_reference(text: str) -> str:
+    """Where a secret is. The text itself may be one, so it is in no message."""
+    place, colon, name = text.partition(":")
+    if place not in {"env", "file"} or not colon or not name.strip():
+        raise UnitError(
+            "write where the secret is, as 'env:NAME' (an environment variable) or 'file:PATH'; a job file is"
+            " no place for a password"
+        )
+    return text
+
+
 URL = Kind(noun="a URL", plural="URLs", example="https://www.example.org/")
 """Read with its site, since the seeds of a site belong together."""
 USER_AGENT = Kind(noun="text", example="mybot/1.0 (+https://example.org/bot)", parse=user_agent)
@@ -413,6 +436,9 @@ SUFFIX = Kind(
     parse=lambda text: _host(text.removeprefix(".")),
 )
 PATTERN = Kind(noun="a path pattern", plural="path patterns", example="/papers/", parse=_pattern)
+PREFIX = Kind(noun="the beginning of a path", example="/papers/", parse=_prefix)
+SECRET = Kind(noun="the place of a secret", example="env:SITE_LOGIN", parse=secret_reference)
+PORT = Kind(noun="a port", plural="ports", example=8080, types=(int,), least=1, parse=_port)
 DATE = Kind(noun="a date", plural="dates", example="2030-12-25", parse=_date)
 ZONE = Kind(noun="a time zone", example="Europe/Berlin", parse=_zone)
 DAYS = Kind(noun="a list of days", example="mon-fri", parse=parse_days)

@@ -39,6 +39,7 @@ from headway.planning.problem import LATE_TOLERANCE, USABLE, BoolArray, FloatArr
 from headway.planning.problem import Timetable as Capacity
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
+from headway.policy.site_rules import BySite, SiteRules
 from headway.policy.timetable import QuotaTally, Segment, Timetable
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
@@ -57,6 +58,9 @@ class LinkBound:
         timetable: Timetable = NO_BOUND,
         quotas: Sequence[QuotaTally] = (),
     ) -> None:
+        self._is_open = self._was_set = False
+        self._cut_at: Instant | None = None
+        """The link has closed, and what is under way is cut then."""
         self._usual_timetable = self._timetable = timetable
         self._quotas = tuple(quotas)
         self._left = 1.0
@@ -71,6 +75,7 @@ class LinkBound:
         usual = self._usual_timetable
         self._timetable = usual if capacity_bytes_per_s is None else usual.with_rate(capacity_bytes_per_s)
         self.changes_at = now
+        self._was_set = True
 
     def pause(self, *, is_paused: bool) -> None:
         """While the crawl is paused, no request is started."""
@@ -92,14 +97,31 @@ class LinkBound:
         change_at = self._timetable.next_change_after(now)
         self.changes_at = FOREVER if change_at is None else change_at
         bound = self._timetable.capacity_at(now)
+        was_open, self._is_open = self._is_open, bound > 0
+        if self._is_open:
+            self._cut_at = None
+        elif was_open and not self._was_set:
+            self._cut_at = Instant(now + self._timetable.grace_s)
+        if self._cut_at is not None and now < self._cut_at and not self._was_set:
+            # The requests under way may finish at the rate that they had.
+            bound = self.capacity_bytes_per_s
+            self.changes_at = min(self.changes_at, self._cut_at)
+        self._was_set = False
         has_changed = bound != self.capacity_bytes_per_s
         self.capacity_bytes_per_s = bound
         return has_changed
 
+    def has_run_out(self, now: Instant) -> bool:
+        """Whether the grace of a window that has closed is over; once for each time that the link closes."""
+        is_over = self._cut_at is not None and now >= self._cut_at
+        if is_over:
+            self._cut_at = None
+        return is_over
+
     def allows(self, now: Instant, wanted_bytes: float) -> bool:
         """Whether the link is open, and every quota still has `wanted_bytes`, which include the requests in
         flight."""
-        is_open = not self.is_paused and self.capacity_bytes_per_s > 0
+        is_open = not self.is_paused and self._is_open
         return is_open and all(tally.remaining_bytes(now) >= wanted_bytes for tally in self._quotas)
 
     def renews_at(self, now: Instant) -> Instant:
@@ -155,13 +177,14 @@ class BandwidthPlanner:
         knowledge: Knowledge = NOTHING_LEARNT,
         *,
         by_processes: bool = False,
+        rules: BySite[SiteRules] | None = None,
     ) -> None:
-        """`knowledge`: what an earlier run measured of the sites. `by_processes`: each site is crawled by a
-        process of its own, which holds the rate of its site."""
+        """`rules`: what sites have of their own. `knowledge`: what an earlier run measured of the sites.
+        `by_processes`: each site is crawled by a process of its own, which holds the rate of its site."""
         self._allocator = allocator
         self.prediction = prediction
         self._by_processes = by_processes
-        self.table = DemandTable(politeness, prediction, knowledge, by_processes=by_processes)
+        self.table = DemandTable(politeness, prediction, knowledge, by_processes=by_processes, rules=rules)
         self._frontier: Frontier | None = None
         self._capacity: Capacity | None = None
         self._most_bytes_per_s = UNBOUNDED

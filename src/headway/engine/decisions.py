@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable
 
 from headway.engine.outages import BLOCKED, REACHABLE_AGAIN, UNREACHABLE_SINCE
-from headway.engine.start_pages import FETCHED, LEADS_OUT, NOT_FETCHED, REDIRECTS
+from headway.engine.start_pages import FETCHED, LEADS_OUT, MOVED, NOT_FETCHED, REDIRECTS
 from headway.model.command import (
     AddSite,
     Command,
+    CutRequests,
     DeadlineForecast,
     Decision,
     FetchPage,
@@ -66,6 +67,7 @@ _SILENT = frozenset({FindServer, SaveFound, SaveSite, SetContention, WakeAt})
 
 _WORDS_OF_NOTICES = {
     REDIRECTS: "first-page",
+    MOVED: "first-page",
     LEADS_OUT: "first-page",
     NOT_FETCHED: "first-page",
     FETCHED: "first-page",
@@ -116,10 +118,17 @@ def decision_of(now: Instant, command: Command) -> Decision | None:
         case SetRates(rates):
             rounded = {str(site): round(float(rate), 1) for site, rate in rates.items()}
             return Decision(now, "set-rates", rates_bytes_per_s=rounded)
-        case Finished():
-            return Decision(now, "finish")
+        case CutRequests() | Finished():
+            return _end_line(now, command)
         case _:
             return None
+
+
+def _end_line(now: Instant, command: CutRequests | Finished) -> Decision:
+    if isinstance(command, Finished):
+        return Decision(now, "finish")
+    sites = command.sites
+    return Decision(now, "cut-requests", reason="" if sites is None else " ".join(sorted(sites)[:20]))
 
 
 def _link_line(now: Instant, command: SetCapacity | NoteYield) -> Decision:

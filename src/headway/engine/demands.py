@@ -39,17 +39,19 @@ from headway.planning.problem import FloatArray, IntArray
 from headway.planning.problem import Timetable as Capacity
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
+from headway.policy.site_rules import BySite, SiteRules
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _FIRST_ROWS = 64
 
 IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
-ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN = range(9, 13)
+ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT = range(9, 15)
 """The columns. `LEFT` is `EXPECTED` with a margin for its uncertainty;
 `FAST_CAP` is the highest rate if our own link were no limit, `RUDE_CAP` also without pauses between requests;
 `IS_KNOWN`: the user or an earlier run has given the size; `SPREAD`: the deviation of the logarithm of what is
-left from what is expected."""
-_COLUMNS = 13
+left from what is expected; `IS_SHUT`: outside the windows of the site. `DUE_AT` is the deadline without the
+time until then at which the site is shut, `TOLD_DUE_AT` the deadline itself."""
+_COLUMNS = 15
 
 
 class DemandTable:
@@ -62,7 +64,9 @@ class DemandTable:
         knowledge: Knowledge = NOTHING_LEARNT,
         *,
         by_processes: bool = False,
+        rules: BySite[SiteRules] | None = None,
     ) -> None:
+        self._rules = rules or BySite()
         self._by_processes = by_processes
         self._politeness = politeness
         self.prediction = prediction
@@ -110,11 +114,16 @@ class DemandTable:
         # While the link is closed (capacity zero), its capacity does not limit the site's own rate.
         cap = self._cap(now, site_stats, size, most_bytes_per_s or UNBOUNDED)
         fast_cap = self._cap(now, site_stats, mean_page_bytes(site_stats), UNBOUNDED)
+        due_at = told_due_at = math.inf if task.deadline_at is None else task.deadline_at
+        is_shut = False
+        if self._rules and (rules := self._rules.of(task.site)) is not None:
+            is_shut = not rules.hours.is_open(now)
+            due_at -= rules.hours.shut_s(now, due_at)
         return (
             1.0 if queue.due or queue.busy else 0.0,
             remaining.guarded(),
             cap,
-            math.inf if task.deadline_at is None else task.deadline_at,
+            due_at,
             task.weight,
             remaining.low,
             remaining.expected,
@@ -124,6 +133,8 @@ class DemandTable:
             max(cap, fast_cap),
             max(cap, fast_cap, self._server_rate(now, site_stats)),
             0.0 if evidence.whole_bytes is None else 1.0,
+            1.0 if is_shut else 0.0,
+            told_due_at,
         )
 
     # -- columns ----------------------------------------------------------------------------------------
@@ -135,13 +146,14 @@ class DemandTable:
     def wanting_rows(self) -> IntArray:
         """The rows of sites that can be given a part of the link."""
         rows = self._rows[: len(self._sites)]
-        return np.flatnonzero((rows[:, IS_OPEN] > 0) & (rows[:, LEFT] > 0) & (rows[:, CAP] > 0))
+        is_wanting = (rows[:, IS_OPEN] > 0) & (rows[:, LEFT] > 0) & (rows[:, CAP] > 0)
+        return np.flatnonzero(is_wanting & (rows[:, IS_SHUT] == 0))
 
     def is_wanting(self, row: int) -> bool:
         if row >= len(self._sites):
             return False
         values = self._rows[row]
-        return bool(values[IS_OPEN] > 0 and values[LEFT] > 0 and values[CAP] > 0)
+        return bool(values[IS_OPEN] > 0 and values[LEFT] > 0 and values[CAP] > 0 and not values[IS_SHUT])
 
     def column(self, column: int, rows: IntArray) -> FloatArray:
         values: FloatArray = self._rows[rows, column]
@@ -236,8 +248,9 @@ class DemandTable:
     def pause_s(self, site_stats: SiteStats) -> Seconds:
         """The politeness pause, per page."""
         delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
-        pages = 1 if delay_s else self._politeness.pages_per_connection
-        return Seconds(self._politeness.pause_s(delay_s) / pages)
+        politeness = self._politeness.of(site_stats.site)
+        pages = 1 if delay_s else politeness.pages_per_connection
+        return Seconds(politeness.pause_s(delay_s) / pages)
 
     def _cap(
         self, now: Instant, site_stats: SiteStats, size_bytes: float, most_bytes_per_s: BytesPerSecond

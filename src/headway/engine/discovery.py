@@ -30,6 +30,7 @@ from headway.model.event import CollectorsCounted, Delivered, Loaded, SitesLeft,
 from headway.model.page import AGAIN, SUCCESS, Kind, Outcome, Page, PageKey, Site
 from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Exclusion, Scope, SiteBudget
+from headway.policy.site_rules import BySite, SiteRules, SiteScope
 from headway.policy.traps import TrapWatch
 from headway.units import BytesPerSecond, Instant
 
@@ -165,13 +166,18 @@ class Discovery:
         watch: TrapWatch | None = None,
         *,
         links_at_once: int | None = None,
+        rules: BySite[SiteRules] | None = None,
     ) -> None:
-        """`links_at_once`: the other links of a page are added in later steps, by `add_pending`."""
+        """`rules`: what sites have of their own. `links_at_once`: the other links of a page are added in
+        later steps, by `add_pending`."""
         self._links_at_once = links_at_once
         self._pending: deque[_PendingLinks] = deque()
         self._owned = owned
         self._watch = watch
         self._scope = scope
+        self._rules = rules or BySite()
+        self._start_folders: dict[Site, tuple[str, ...]] = {}
+        """Of sites whose start page leads to another folder: that folder, which they take in as well."""
         self._frontier = frontier
         self._stats = stats
         self.sites = SiteBudget(scope, stats.has_site)
@@ -185,11 +191,37 @@ class Discovery:
         self._scope = self._scope.widened(site)
 
     def is_in_scope(self, page: Page) -> bool:
-        return self._scope.judge(page) is None
+        return self._judge(page) is None
 
     def would_be_in_scope(self, page: Page) -> bool:
         """Whether a page is in scope if its site is."""
-        return self._scope.widened(page.site).judge(page) is None
+        return self._scope.widened(page.site).judge(page, self._scope_of(page.site)) is None
+
+    def _judge(self, page: Page) -> Exclusion | None:
+        return self._scope.judge(page, self._scope_of(page.site) if self._rules else None)
+
+    def _scope_of(self, site: Site) -> SiteScope | None:
+        """What the site has of its own."""
+        rules = self._rules.of(site)
+        own = None if rules is None else rules.scope
+        if own is None or own.is_prefix_given or not own.prefixes:
+            return own
+        folders = self._start_folders.get(site, ())
+        return structs.replace(own, prefixes=(*own.prefixes, *folders)) if folders else own
+
+    def start_moved(self, site: Site, target: Page) -> bool:
+        """The start page of `site` leads to another page. If the folder of the start page was taken for all
+        that is wanted, that of the other page is wanted as well; returns whether it is another one."""
+        self._rules.take_over(site, target.site)
+        own = self._scope_of(target.site)
+        if own is None or own.is_prefix_given or not own.prefixes:
+            return False
+        path = target.url[len(target.site) :].partition("?")[0]
+        folder = path[: path.rfind("/") + 1]
+        if folder.startswith(own.prefixes):
+            return False
+        self._start_folders[target.site] = (*self._start_folders.get(target.site, ()), folder)
+        return True
 
     def owns(self, site: Site) -> bool:
         """Whether this collector crawls a site, where several work on the crawl."""
@@ -222,7 +254,7 @@ class Discovery:
                 self._save_for_others(now, others, commands, left_out)
         for page in new_pages(self.seen, pages):
             exclusion: str | None = (
-                Exclusion.REDIRECT_CHAIN if redirects > _MAX_REDIRECTS else self._scope.judge(page)
+                Exclusion.REDIRECT_CHAIN if redirects > _MAX_REDIRECTS else self._judge(page)
             )
             if exclusion is None and judge is not None:
                 exclusion = judge(page)
@@ -247,7 +279,7 @@ class Discovery:
             lists, others = self._owned.split(lists, is_redirect=False)
             self._save_for_others(now, others, commands, left_out)
         for page in new_pages(self.seen, lists):
-            exclusion = self._scope.judge_list(page)
+            exclusion = self._scope.judge_list(page, self._scope_of(page.site))
             if exclusion is not None:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)
             elif self._joins(now, page, left_out, commands):
@@ -318,7 +350,7 @@ class Discovery:
         self, now: Instant, pages: Sequence[Page], commands: list[Command], left_out: _LeftOut
     ) -> None:
         """Save pages for the collectors that own their sites."""
-        exclusions = [self._scope.judge(page) for page in pages]
+        exclusions = [self._judge(page) for page in pages]
         for page, exclusion in zip(pages, exclusions, strict=True):
             if exclusion is not None:
                 self._exclude(now, page, Outcome(Kind.OUT_OF_SCOPE, detail=exclusion), commands)

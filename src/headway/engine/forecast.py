@@ -310,7 +310,8 @@ class Forecaster:
             most = min(most, max(0.0, task.max_bytes - site_stats.wire_bytes) / size)
         times = site_stats.times
         delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
-        pages = 1 if delay_s else self._politeness.pages_per_connection
+        politeness = self._politeness.of(site_stats.site)
+        pages = 1 if delay_s else politeness.pages_per_connection
         ratio, pages_at = float(before[RATIO]), float(before[PAGES_AT])
         if site_stats.growth.pages < _FEW_PAGES:
             # The prior of the whole crawl's planner: the more is known, the less it counts.
@@ -326,7 +327,7 @@ class Forecaster:
             ratio,
             size,
             times.overhead_s,
-            self._politeness.pause_s(delay_s) / pages,
+            politeness.pause_s(delay_s) / pages,
             times.server_bytes_per_s or facts.rate_bytes_per_s,
             math.inf if task.deadline_at is None else task.deadline_at,
             most,

@@ -45,11 +45,14 @@ class Frontier:
         *,
         holds_sites: bool = False,
         numbers: SiteNumbers | None = None,
+        page_key: Callable[[Page], Key] | None = None,
     ) -> None:
-        """`most_held`: how many waiting pages that are due are kept in memory, the others in the store; None:
-        all. A learning ordering keeps all of them in memory. `holds_sites`: a site gives out pages only when
-        `serve_only` allows."""
+        """`page_key`: the order of the pages within their sites, if it is not the ordering's. `most_held`:
+        how many waiting pages that are due are kept in memory, the others in the store; None: all. A learning
+        ordering keeps all of them in memory. `holds_sites`: a site gives out pages only when `serve_only`
+        allows."""
         self._ordering = ordering
+        self._page_key = page_key or ordering.page_key
         self._learning = ordering if isinstance(ordering, LearningOrdering) else None
         self._holds_sites = holds_sites
         self._lent: set[PageKey] = set()
@@ -156,7 +159,7 @@ class Frontier:
     def put(self, page: Page, attempt: int = 0, not_before: Instant | None = None) -> None:
         self._serial += 1
         queue = self.queue(page.site)
-        waiting = Waiting(self._ordering.page_key(page), self._serial, page, attempt)
+        waiting = Waiting(self._page_key(page), self._serial, page, attempt)
         self.waiting += 1
         self._mark(queue)
         if isinstance(queue, DiskBackedSiteQueue):
@@ -335,7 +338,7 @@ class Frontier:
         assert isinstance(queue, DiskBackedSiteQueue)
         before = queue.held
         self._loading -= queue.is_loading
-        self.waiting -= queue.load(records, lent, self._ordering.page_key, self._serial + 1, is_all=is_all)
+        self.waiting -= queue.load(records, lent, self._page_key, self._serial + 1, is_all=is_all)
         self._serial += len(records)
         queue.trim(self._held_each, self._loaded_each)
         self._count_held(queue, before, is_wanted=True)
@@ -379,7 +382,7 @@ class Frontier:
             number = self.number_of(shifted.site)
             queue = None if number < 0 else self._queues[number]
             if isinstance(queue, ReorderableSiteQueue) and queue.change_key(
-                shifted.key, self._ordering.page_key(shifted)
+                shifted.key, self._page_key(shifted)
             ):
                 self._mark(queue)
 

@@ -14,6 +14,7 @@ from headway.engine.bandwidth import BandwidthPlanner, LinkBound, server_of
 from headway.engine.discovery import Discovery, OwnedSites, Revisits
 from headway.engine.forecast import Forecast, Forecaster, SiteForecast
 from headway.engine.frontier import Frontier
+from headway.engine.hours import SiteOpening
 from headway.engine.orders import Orders
 from headway.engine.outages import Outages
 from headway.engine.scheduler import EngineSettings, Policies, Scheduler, SitePoliteness
@@ -23,6 +24,7 @@ from headway.engine.stats import CrawlStats, SiteStats, plausible, plausible_wai
 from headway.errors import HeadwayError
 from headway.model.command import (
     Command,
+    CutRequests,
     Finished,
     LoadPages,
     NoteYield,
@@ -65,6 +67,7 @@ from headway.policy.ordering.simple import Deadline
 from headway.policy.politeness import GiveUp, Retry
 from headway.policy.prediction import ServerTally
 from headway.policy.server_groups import ServerGroups
+from headway.policy.site_rules import NO_RULES
 from headway.units import FOREVER, Instant
 
 _LEASE_EXPIRED = Outcome(Kind.LEASE_EXPIRED, keep_alive=False)
@@ -89,7 +92,15 @@ class Engine:
         self._holds_sites = settings.holds_sites and planner is not None
         self._held_some = False
         self.frontier = Frontier(
-            ordering, settings.most_held, holds_sites=self._holds_sites, numbers=self.stats.numbers
+            ordering,
+            settings.most_held,
+            holds_sites=self._holds_sites,
+            numbers=self.stats.numbers,
+            page_key=policies.page_key,
+        )
+        self._rules = policies.rules
+        self._opening = SiteOpening(
+            self.stats, self.frontier, policies.rules, stops_at_deadline=settings.stops_at_deadline
         )
         self.bound = bound or LinkBound()
         self.planner = planner
@@ -104,6 +115,7 @@ class Engine:
             self.owned,
             policies.traps,
             links_at_once=settings.links_at_once,
+            rules=policies.rules,
         )
         self._site_politeness = SitePoliteness(
             self.frontier, policies.politeness, planner, recrawls=revisit is not None
@@ -117,6 +129,7 @@ class Engine:
             policies=policies,
             settings=settings,
             site_politeness=self._site_politeness,
+            opening=self._opening,
             superseded=self._revisits.superseded,
         )
         self.leases = self._scheduler.leases
@@ -176,6 +189,14 @@ class Engine:
         if now >= self.bound.changes_at and self.bound.look(now):
             self._commands.append(SetCapacity(self.bound.capacity_bytes_per_s))
             self._replan(now)
+        if self.bound.has_run_out(now) and self.in_flight:
+            self._commands.append(CutRequests(None))
+        if now >= self._opening.next_at:
+            if (cut := self._opening.due(now)) is not None:
+                self._commands.append(cut)
+            if self._opening.has_changed:
+                self._opening.has_changed = False
+                self._replan(now)
         for lease in self.leases.expired(now):
             self._settle(now, lease, PageSettled(lease, _LEASE_EXPIRED))
         if self._seeded:
@@ -264,6 +285,8 @@ class Engine:
         if tasks:
             self._commands.append(SaveTasks(tasks))
         self.discovery.found(now, event.pages, self._commands)
+        for task in event.tasks if self._rules else ():
+            self.discovery.found_lists(now, (self._rules.of(task.site) or NO_RULES).sitemaps, self._commands)
         if self._seeded and self.planner is not None:
             # One of many parts of a long list: a plan for each would cost the square of the sites.
             self.planner.site_changed(now)
@@ -486,6 +509,7 @@ class Engine:
         self._finished = False
         is_due = not self.in_flight and not self._draining and self._outages.ask_once_more(now)
         at = now if has_pending_links or is_due else min(self.leases.next_expiry_at(), self.bound.changes_at)
+        at = min(at, self._opening.next_at)
         if self.planner is not None and not self._draining:
             at = min(at, self.planner.next_at)
         if self._scheduler.quota_is_spent and not self._draining:

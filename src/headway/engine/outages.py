@@ -88,6 +88,9 @@ class Outages:
         its place, and the attempt does not count."""
         key = lease.page.key
         forgiven = self._forgiven.pop(key, 0)
+        if outcome.kind is Kind.CANCELLED:
+            self._forgiven[key] = forgiven + 1
+            return Retry(now, forgiven + 1)
         if self._is_trouble(site_stats, outcome, is_first=tries_before(lease.attempt) == forgiven):
             was_down = site_stats.down_since is not None
             since = self._begin(now, site_stats)
@@ -110,6 +113,8 @@ class Outages:
 
     def judge_robots(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> bool:
         """Whether a site is given up whose robots.txt could not be fetched: without it nothing may be."""
+        if outcome.kind is Kind.CANCELLED:
+            return False
         if not may_pass(outcome):
             return True
         self._begin(now, site_stats)
@@ -163,7 +168,7 @@ class Outages:
                 continue
             site_stats.tried_at = None
             rules = site_stats.rules
-            pause_s = self._politeness.pause_s(None if rules is None else rules.crawl_delay_s)
+            pause_s = self._politeness.of(site).pause_s(None if rules is None else rules.crawl_delay_s)
             at = max(now, Instant(last_at + pause_s))
             if at < queue.free_at:
                 self._frontier.free(site, at)

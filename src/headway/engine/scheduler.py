@@ -8,12 +8,13 @@ asked again. `Policies` and `EngineSettings` are what an engine is built from.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
 from headway.engine.frontier import Frontier
+from headway.engine.hours import SiteOpening
 from headway.engine.page_queue import Waiting
 from headway.engine.site_queue import MemorySiteQueue
 from headway.engine.stats import CrawlStats, SiteStats
@@ -36,6 +37,7 @@ from headway.policy.prediction import Prediction
 from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Scope, host_of, registered_domain
 from headway.policy.server_groups import Group, GroupRules, ServerGroups, address_in, server_key
+from headway.policy.site_rules import NO_RULES, BySite, SiteRules
 from headway.policy.traps import TrapWatch
 from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 
@@ -114,7 +116,7 @@ class SitePoliteness:
         site_stats.failures_in_a_row = site_stats.failures_in_a_row + 1 if is_down else 0
         site_stats.pages_on_connection = site_stats.pages_on_connection + 1 if outcome.keep_alive else 0
         delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
-        free_at = self._politeness.free_at(
+        free_at = self._politeness.of(site_stats.site).free_at(
             now, outcome, site_stats.pages_on_connection, site_stats.failures_in_a_row, delay_s
         )
         if free_at > now:
@@ -156,6 +158,10 @@ class Policies(NamedTuple):
     admission: Admission[Site] | None = None
     """Defers downloads whose predicted rates exceed the bound (diligenti2004)."""
     traps: TrapWatch | None = None
+    rules: BySite[SiteRules] = BySite()
+    """What sites have of their own."""
+    page_key: Callable[[Page], float] | None = None
+    """The order of the pages within their sites, if it is not the ordering's."""
 
 
 class EngineSettings(NamedTuple):
@@ -165,6 +171,8 @@ class EngineSettings(NamedTuple):
     lease_s: Seconds
     """How long a page may be in flight before it counts as failed."""
     asks_robots: bool = True
+    stops_at_deadline: bool = False
+    """What is left of a site at its deadline is left out."""
     recrawls: bool = False
     """Known pages are fetched again; the page limits of their sites count them once."""
     is_part: bool = False
@@ -193,6 +201,7 @@ _NEW_SERVERS = 4
 _WHOLE_QUEUE = 100_000
 _MOST_LOOKUPS = 256
 """Names that are looked up at the same time."""
+_PAST_DEADLINE = Outcome(Kind.LIMIT, detail="left out at the deadline")
 _MOST_DROPPED_AT_ONCE = 25
 """About as many pages are dropped in one step: 25 ms, if comparing each with robots.txt takes longest."""
 
@@ -213,6 +222,7 @@ class Scheduler:
         policies: Policies,
         settings: EngineSettings,
         site_politeness: SitePoliteness,
+        opening: SiteOpening,
         superseded: set[PageKey] | None = None,
     ) -> None:
         """`superseded`: waiting pages to skip, because a copy has been delivered meanwhile."""
@@ -220,6 +230,8 @@ class Scheduler:
         self._frontier = frontier
         self._bound = bound
         self._site_politeness = site_politeness
+        self._opening = opening
+        self._rules = policies.rules
         self._politeness = policies.politeness
         self._admission = policies.admission
         self._watch = policies.traps
@@ -296,7 +308,8 @@ class Scheduler:
         if self._knows_servers and outcome.peer:
             self._move_to(site_stats, outcome.peer)
         goes_on = (
-            free_at <= now and 0 < site_stats.pages_on_connection < self._politeness.pages_per_connection
+            free_at <= now
+            and 0 < site_stats.pages_on_connection < self._politeness.of(site_stats.site).pages_per_connection
         )
         goes_on = goes_on and self._frontier.queue(site_stats.site).due > 0
         groups.end(now, site_stats.site, outcome, goes_on=goes_on, groups=self._groups_of(site_stats))
@@ -304,7 +317,11 @@ class Scheduler:
     def _groups_of(self, site_stats: SiteStats) -> tuple[Group, ...]:
         if self.groups is None:
             return ()
-        return self.groups.groups_of(site_stats.server_group or "", site_stats.domain)
+        found = self.groups.groups_of(site_stats.server_group or "", site_stats.domain)
+        rules = self._rules.of(site_stats.site)
+        if rules is not None and rules.politeness is not None:
+            self.groups.shorten(found, rules.politeness.interval_s)
+        return found
 
     def assign(self, now: Instant, commands: list[Command]) -> None:
         """Request pages while a connection, a free site and the quotas allow.
@@ -323,7 +340,7 @@ class Scheduler:
                 if parked and self._unpark_due(now):
                     continue
                 break
-            if self._parks(now, queue, commands):
+            if self._sleeps(now, queue) or self._parks(now, queue, commands):
                 parked += 1
                 continue
             if not self._bound.allows(now, (self.in_flight + 1) * self._stats.page_bytes):
@@ -335,6 +352,15 @@ class Scheduler:
         if most_stalled != self.most_stalled:
             self.most_stalled = most_stalled
             commands.append(SetContention(most_stalled))
+
+    def _sleeps(self, now: Instant, queue: MemorySiteQueue) -> bool:
+        """Whether the site is outside its windows: then it wakes when the next one opens."""
+        if not self._rules:
+            return False
+        at = self._opening.opens_at(now, self._stats.site_stats(queue.site))
+        if at > now:
+            self._frontier.free(queue.site, at)
+        return at > now
 
     def _unpark_due(self, now: Instant) -> bool:
         """Let the sites try again for which a server and a domain may be free now."""
@@ -432,14 +458,17 @@ class Scheduler:
         if site_stats.is_full and (site_stats.task.max_pages == 0 or not self._recrawls):
             pages = self._frontier.take_all(queue.site)
             self._drop(now, site_stats, pages, (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
+        elif self._opening.is_stopped(now, site_stats):
+            pages = self._frontier.take_all(queue.site)
+            self._drop(now, site_stats, pages, (_PAST_DEADLINE, PageState.EXCLUDED), commands)
         elif site_stats.given_up is not None:
             pages = self._frontier.take_all(queue.site)
             self._drop(now, site_stats, pages, (site_stats.given_up, PageState.FAILED), commands)
-        elif self._asks_robots and site_stats.robots_expires_at <= now:
+        elif (asks_robots := self._asks_robots_of(queue.site)) and site_stats.robots_expires_at <= now:
             self._occupy(now, queue)
             self._asking_robots.add(queue.site)
-            commands.append(FetchRobots(queue.site, site_stats.robots_url))
-        elif self._asks_robots and site_stats.robots_unreachable:
+            commands.append(FetchRobots(queue.site, site_stats.robots_url, self._meant_by(queue.site)))
+        elif asks_robots and site_stats.robots_unreachable:
             pages = self._frontier.take_all(queue.site)
             self._drop(now, site_stats, pages, (site_stats.without_rules, PageState.FAILED), commands)
         else:
@@ -449,7 +478,9 @@ class Scheduler:
                 self._drop(now, site_stats, (), (Outcome(Kind.CANCELLED), PageState.EXCLUDED), commands)
             elif site_stats.is_full and not is_again(waiting.attempt):
                 self._drop(now, site_stats, [waiting], (Outcome(Kind.LIMIT), PageState.EXCLUDED), commands)
-            elif site_stats.rules is not None and not site_stats.rules.allows(waiting.page.url):
+            elif (
+                asks_robots and site_stats.rules is not None and not site_stats.rules.allows(waiting.page.url)
+            ):
                 denied = Outcome(Kind.ROBOTS_DENIED, detail=site_stats.rules.problem)
                 self._drop(now, site_stats, [waiting], (denied, PageState.EXCLUDED), commands)
             elif self._watch is not None and (trap := self._watch.judge_waiting(waiting.page)):
@@ -458,6 +489,15 @@ class Scheduler:
             else:
                 self._occupy(now, queue)
                 commands.append(self._lend(now, site_stats, waiting))
+
+    def _asks_robots_of(self, site: Site) -> bool:
+        ignores = (self._rules.of(site) or NO_RULES).ignores_robots
+        return self._asks_robots if ignores is None else not ignores
+
+    def _meant_by(self, site: Site) -> Site | None:
+        """The site of the job whose settings hold, if it is another one."""
+        source = self._rules.source_of(site) if self._rules else None
+        return None if source == site else source
 
     def _occupy(self, now: Instant, queue: MemorySiteQueue) -> None:
         if queue.site == self._starving:
@@ -475,10 +515,10 @@ class Scheduler:
         site_stats.asked_at = now
         lease = self.leases.lend(now, waiting.page, waiting.attempt)
         delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
-        close_after = self._politeness.closes_after(
+        close_after = self._politeness.of(waiting.page.site).closes_after(
             site_stats.pages_on_connection + 1, delay_s, is_secure=waiting.page.site.startswith("https:")
         )
-        return FetchPage(lease, close_after)
+        return FetchPage(lease, close_after, self._meant_by(waiting.page.site))
 
     def _drop(
         self,

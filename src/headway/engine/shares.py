@@ -18,6 +18,7 @@ from headway.engine.demands import (
     LEFT,
     LOW,
     RUDE_CAP,
+    TOLD_DUE_AT,
     DemandTable,
     mean_page_bytes,
 )
@@ -253,7 +254,8 @@ class Outlook:
         self._unconfirmed[rows] = np.where(confirmed, 0, unconfirmed)
         self._is_late[rows] = reported ^ confirmed
         places = np.flatnonzero(confirmed)
-        news = [(int(rows[place]), float(due_at[place]), bool(late[place])) for place in places.tolist()]
+        told_at = table.column(TOLD_DUE_AT, rows)
+        news = [(int(rows[place]), float(told_at[place]), bool(late[place])) for place in places.tolist()]
         advice = iter(advise(now, [row for row, _, is_late in news if is_late]))
         forecasts = []
         for row, due, is_late in news:

@@ -14,7 +14,7 @@ from headway.engine.discovery import Discovery
 from headway.engine.frontier import Frontier
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import Command, PageState, SaveNotice, SaveSettled, SaveTasks
-from headway.model.page import Kind, Page, Site, Task
+from headway.model.page import Kind, Page, PageKey, Site, Task
 from headway.policy.scope import belong_together
 from headway.units import Instant, utc_text
 
@@ -23,6 +23,8 @@ REDIRECTS = "redirects to"
 LEADS_OUT = "redirects out of scope, to"
 """It leads where the crawl does not follow."""
 NOT_FETCHED = "first page not fetched"
+MOVED = "start page leads to"
+"""The notice of a site whose first page leads to another folder of it, which is taken in as well."""
 FETCHED = "first page fetched"
 """After all."""
 
@@ -39,6 +41,9 @@ class StartPages:
         for notice in sorted(notices, key=lambda notice: notice.at):
             if notice.what == REDIRECTS:
                 self._stats.site_stats(notice.site).leads_to = notice.subject
+                self._discovery.start_moved(notice.site, _page_at(notice.subject))
+            elif notice.what == MOVED:
+                self._discovery.start_moved(notice.site, _page_at(notice.subject))
             elif notice.what in {NOT_FETCHED, LEADS_OUT, FETCHED}:
                 problem = "" if notice.what == FETCHED else f"{notice.what}: {notice.subject}"
                 self._stats.site_stats(notice.site).start_problem = problem
@@ -80,6 +85,8 @@ class StartPages:
     def _redirected(self, now: Instant, site_stats: SiteStats, target: Page, commands: list[Command]) -> None:
         task = site_stats.task
         if target.site == task.site:
+            if self._discovery.start_moved(task.site, target):
+                commands.append(SaveNotice(task.site, now, MOVED, target.url))
             task = structs.replace(task, seeds=(target.url, *task.seeds[1:]))
             self._stats.open(task)
             commands.append(SaveTasks((task,)))
@@ -91,6 +98,7 @@ class StartPages:
         tasks = _left_behind(task), _taken_over(task, target.site, target.url, others)
         site_stats.leads_to = target.url
         self._discovery.extend_scope(target.site)
+        self._discovery.start_moved(task.site, target)
         for each in tasks:
             if each.site in self._stats.by_site or self._discovery.owns(each.site):
                 self._stats.open(each)
@@ -115,6 +123,11 @@ def _site_of(url: str) -> Site:
     """The site of a canonical URL."""
     end = url.find("/", url.find("://") + 3)
     return Site(url if end < 0 else url[:end])
+
+
+def _page_at(url: str) -> Page:
+    """The page of a canonical URL, for its place only."""
+    return Page(url, _site_of(url), PageKey(0))
 
 
 def _taken_over(task: Task, target: Site, url: str, tasks: Mapping[Site, Task]) -> Task:

@@ -7,7 +7,7 @@ back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec import structs
@@ -333,6 +333,8 @@ class CrawlStats:
         self._entries: list[SiteStats | bytes | None] = []
         """By number: the statistics, or the packed task of a site of which nothing was requested."""
         self.by_site = StatsBySite(self)
+        self.on_task: Callable[[Task], None] | None = None
+        """Called with each new or changed task."""
         self.opened: list[Site] = []
         """The sites of `by_site`, in the order in which they were opened."""
         self.failures: Counter[str] = Counter()
@@ -378,10 +380,12 @@ class CrawlStats:
         entry = self._entries[number]
         if isinstance(entry, SiteStats):
             entry.task = task
-            return
-        if entry is None:
-            self.opened.append(self.numbers.sites[number])
-        self._entries[number] = _packed(task)
+        else:
+            if entry is None:
+                self.opened.append(self.numbers.sites[number])
+            self._entries[number] = _packed(task)
+        if self.on_task is not None:
+            self.on_task(task)
 
     def site_stats(self, site: Site) -> SiteStats:
         """The statistics of a site, to be changed. A site in scope that has no task gets one without a
@@ -483,7 +487,7 @@ def _plausible_site(
     now: Instant, record: SiteRecord, rules: RobotsRules | None, politeness: Politeness
 ) -> SiteRecord:
     delay_s = rules.crawl_delay_s if rules is not None else None
-    latest = now + politeness.longest_wait_s(record.failures_in_a_row, delay_s)
+    latest = now + politeness.of(record.site).longest_wait_s(record.failures_in_a_row, delay_s)
     expires_at = record.robots_expires_at
     if record.free_at <= latest and (expires_at is None or expires_at <= now + _MAX_ROBOTS_AGE_S):
         return record

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -31,6 +31,7 @@ from headway.units import UNBOUNDED, BytesPerSecond
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_CUT = "the window has closed"
 _CLOSED = "the fetcher was closed"
 _STALE_AFTER_S = 0.5
 """A server may close a connection that was idle for longer than this without our knowing yet."""
@@ -67,6 +68,10 @@ class HttpFetcher:
         self._targets = Targets()
         self._idle: dict[Site, Connection] = {}
         self._busy: set[Site] = set()
+        self._using: dict[Site, Connection] = {}
+        """The connection of each request under way."""
+        self._cut: set[Site] = set()
+        """Sites whose request is to end as soon as it has a connection."""
         self._queues: dict[Site, list[asyncio.Future[None]]] = {}
         """Requests that wait until the site's current one has ended."""
         self._connections = OpenConnections(_CLOSED, self._take_all_idle)
@@ -111,6 +116,15 @@ class HttpFetcher:
                 connection.give_way(seconds)
         loop = asyncio.get_running_loop()
         self._stall_timer = loop.call_later(_LOOK_FOR_STALLED_EVERY_S, self._look_for_stalled)
+
+    def cut(self, sites: Collection[Site] | None) -> None:
+        """End the requests under way of these sites, or of all, as CANCELLED."""
+        for site in list(self._busy if sites is None else self._busy.intersection(sites)):
+            connection = self._using.get(site)
+            if connection is None:
+                self._cut.add(site)
+            else:
+                connection.cancel(_CUT)
 
     def bytes_received(self) -> int:
         return self._pacer.received_bytes
@@ -180,6 +194,8 @@ class HttpFetcher:
 
     def _release(self, site: Site) -> None:
         self._busy.discard(site)
+        self._using.pop(site, None)
+        self._cut.discard(site)
         if site in self._queues:
             self._wake_waiting(site)
 
@@ -204,6 +220,7 @@ class HttpFetcher:
             return False
         del self._idle[site]
         self._busy.add(site)
+        self._using[site] = connection
         reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
         QuickExchange(attempt, connection, reader, partial(self._quick_ended, target, then)).start()
         return True
@@ -269,6 +286,10 @@ class HttpFetcher:
                     connection.memory = self._memory
                 except DialError as error:
                     return failure(attempt, error.kind, error.detail, error.peer)
+            if request.site in self._cut:
+                connection.abort()
+                return failure(attempt, Kind.CANCELLED, _CUT)
+            self._using[request.site] = connection
             reader = ResponseReader(self._limits, request.accept_types, request.max_body_bytes)
             sent = await exchange(connection, attempt.head, reader, attempt.started_at)
             attempt.add(connection)
@@ -329,6 +350,8 @@ class HttpFetcher:
         if proxy is not None and not target.origin.secure:
             path = f"http://{authority}{path}"
             extra = (*extra, *proxy.headers())
+        if request.form is not None:
+            return self._heads.with_form(path, authority, extra, request.form)
         return self._heads.of(path, authority, extra, close_after=request.close_after)
 
     def _take_idle(self, site: Site, target: Target) -> Connection | None:

@@ -108,6 +108,16 @@ class RequestHeads:
             self._tails[host, close_after] = tail = whole.removeprefix(b"GET ")
         return b"GET " + target.encode("ascii") + tail
 
+    def with_form(self, target: str, host: str, extra: tuple[tuple[str, str], ...], form: bytes) -> bytes:
+        """The head of a POST, and the form."""
+        extra = (
+            *extra,
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("Content-Length", str(len(form))),
+        )
+        head = request_head(target, host, self._user_agent, extra, close_after=False)
+        return b"POST " + head.removeprefix(b"GET ") + form
+
 
 def check_headers(headers: tuple[tuple[str, str], ...]) -> None:
     """Raise HeadError for a header that must not be sent: a line break in a value would let the source of

@@ -335,6 +335,8 @@ _RULES_READ_IN_PLACE_BYTES = 16 * 1024
 """Larger rules of a hostile site could block the event loop for a second."""
 _MOST_SITEMAPS = 1000
 
+Headers = tuple[tuple[str, str], ...]
+
 
 class RobotsAsker:
     """Fetches and parses a site's robots.txt."""
@@ -347,10 +349,13 @@ class RobotsAsker:
         outcome_of: Callable[[Instant, Response], Outcome],
         user_agent: str,
         *,
+        greet: Callable[[FetchRobots], tuple[Headers, str | None]],
         reads_sitemaps: bool,
         secret: bytes,
     ) -> None:
-        """`work` carries out a function in a thread. `secret`: of the crawl, for the keys of pages."""
+        """`work` carries out a function in a thread. `greet`: the headers and the user agent of a site that
+        has its own. `secret`: of the crawl, for the keys of pages."""
+        self._greet = greet
         self._fetcher = fetcher
         self._clock = clock
         self._work, self._outcome_of = work, outcome_of
@@ -360,10 +365,13 @@ class RobotsAsker:
 
     async def ask(self, command: FetchRobots) -> RobotsSettled:
         site = command.site
-        response = await self._fetcher.fetch(Request(command.url, site, max_body_bytes=MAX_ROBOTS_BYTES))
+        headers, own_user_agent = self._greet(command)
+        user_agent = own_user_agent or self._user_agent
+        request = Request(command.url, site, headers, max_body_bytes=MAX_ROBOTS_BYTES)
+        response = await self._fetcher.fetch(request)
         outcome = self._outcome_of(self._clock.now(), response)
         is_answer = response.kind is Kind.FETCHED
-        rules = await self._judge(response) if is_answer else None
+        rules = await self._judge(response, user_agent) if is_answer else None
         now = self._clock.now()
         fresh_s = fresh_for_s(now, response.headers)
         lifetime_s = ROBOTS_LIFETIME_S if fresh_s is None else max(fresh_s, _LEAST_LIFETIME_S)
@@ -374,10 +382,10 @@ class RobotsAsker:
         lists = tuple(page for page in found if page is not None)
         return RobotsSettled(site, rules, expires_at, outcome, text, _leads_to(response), lists)
 
-    async def _judge(self, response: Response) -> RobotsRules | None:
+    async def _judge(self, response: Response, user_agent: str) -> RobotsRules | None:
         if len(response.body) <= _RULES_READ_IN_PLACE_BYTES:
-            return judge(response.status, response.body, self._user_agent)
-        return await self._work(judge, response.status, response.body, self._user_agent)
+            return judge(response.status, response.body, user_agent)
+        return await self._work(judge, response.status, response.body, user_agent)
 
 
 def _leads_to(response: Response) -> str | None:

@@ -44,12 +44,23 @@ class FetchPage(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
     close_after: bool = False
     """True for the last page of a connection (k in castillo2004)."""
+    meant: Site | None = None
+    """The site of the job that is meant by the page's site, if it is another one; see `policy.site_rules`."""
 
 
 class FetchRobots(msgspec.Struct, frozen=True, gc=False):
     site: Site
     url: str
     """The URL of the site's robots.txt, or the target of its redirect."""
+    meant: Site | None = None
+    """As in `FetchPage`."""
+
+
+class CutRequests(msgspec.Struct, frozen=True, gc=False):
+    """End the requests under way: their window has closed. Each is reported as cancelled."""
+
+    sites: frozenset[Site] | None
+    """None: all."""
 
 
 class FindServer(msgspec.Struct, frozen=True, gc=False):
@@ -239,6 +250,7 @@ Command = (
     FetchPage
     | FetchRobots
     | FindServer
+    | CutRequests
     | LoadPages
     | SetRates
     | SetCapacity

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from headway.model.command import PageState
-from headway.model.page import SUCCESS, Kind, Outcome, tries_before
+from headway.model.page import SUCCESS, Kind, Outcome, Site, tries_before
+from headway.policy.site_rules import BySite, SiteRules
 from headway.units import Instant, Seconds
 
 _MOST_STEPS = 64
@@ -64,6 +65,13 @@ class Politeness(msgspec.Struct, frozen=True):
     keep_open_secure_s: Seconds = Seconds(60.0)
     """The same with TLS, where a new connection costs both sides a handshake. A server that wants to close it
     earlier does so, or says when."""
+    by_site: BySite[SiteRules] | None = None
+    """Sites may have a politeness of their own."""
+
+    def of(self, site: Site) -> Politeness:
+        """The politeness towards a site."""
+        rules = self.by_site.of(site) if self.by_site else None
+        return self if rules is None or rules.politeness is None else rules.politeness
 
     def free_at(
         self,

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import structs
 
 from headway.model.page import Page
+from headway.policy.site_rules import SiteScope
 
 # File extensions that reliably give the type of a URL, so that an unwanted type need not be requested.
 # Extensions of server programs (`.php`, `.cgi`, `.asp`) and ambiguous ones (`.ts`, `.md`, source code) are
@@ -111,6 +112,7 @@ class Exclusion(enum.StrEnum):
     URL_TOO_LONG = "url-too-long"
     QUERY = "query"
     PATH_RULE = "path-rule"
+    PREFIX = "prefix"
     UNWANTED_EXTENSION = "unwanted-extension"
     REDIRECT_CHAIN = "redirect-chain"
 
@@ -133,27 +135,35 @@ class Scope(msgspec.Struct, frozen=True):
     max_sites_per_domain: int | None = None
     max_sites_per_page: int | None = None
 
-    def judge_list(self, page: Page) -> Exclusion | None:
+    def judge_list(self, page: Page, own: SiteScope | None = None) -> Exclusion | None:
         """`judge` for a sitemap or feed, which is read and not stored: its path and extension do not
         matter."""
         if not _takes_in(self.hosts, self.suffixes, page.site):
             return Exclusion.OTHER_HOST
-        if self.max_depth is not None and page.depth > self.max_depth:
+        max_depth = self.max_depth if own is None or own.max_depth is None else own.max_depth
+        if max_depth is not None and page.depth > max_depth:
             return Exclusion.TOO_DEEP
         return Exclusion.URL_TOO_LONG if len(page.url) > self.max_url_length else None
 
-    def judge(self, page: Page) -> Exclusion | None:
-        """Why the page is out of scope, or None if it is in scope."""
+    def judge(self, page: Page, own: SiteScope | None = None) -> Exclusion | None:
+        """Why the page is out of scope, or None if it is in scope. `own`: what its site has of its own."""
         url = page.url
-        if (exclusion := self.judge_list(page)) is not None:
+        if (exclusion := self.judge_list(page, own)) is not None:
             return exclusion
+        allow, deny, queries = self.allow, self.deny, self.queries
+        if own is not None:
+            if own.prefixes and not url.startswith(own.prefixes, len(page.site)):
+                return Exclusion.PREFIX
+            if own.allow is not None and own.deny is not None:
+                allow, deny = own.allow, own.deny
+            queries = queries if own.queries is None else own.queries
         path_at = len(page.site)
         path_end = url.find("?", path_at)
         if path_end < 0:
             path_end = len(url)
-        elif not self.queries:
+        elif not queries:
             return Exclusion.QUERY
-        if (self.allow or self.deny) and not _allows(self.allow, self.deny, url[path_at:]):
+        if (allow or deny) and not _allows(allow, deny, url[path_at:]):
             return Exclusion.PATH_RULE
         dot_at = url.rfind(".", path_at, path_end)
         if dot_at >= 0:

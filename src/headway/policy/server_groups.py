@@ -66,6 +66,8 @@ class GroupRules(msgspec.Struct, frozen=True):
     whole_networks: bool = False
     """The addresses of a /24 (IPv6: of a /48) are one server."""
     exceptions: tuple[GroupRule, ...] = ()
+    follow_sites: bool = True
+    """No interval of servers was given, so the shortest one of their sites holds."""
     is_shared: bool = False
     """Other processes crawl sites of the same servers: each group is leased from their coordinator."""
 
@@ -233,6 +235,13 @@ class ServerGroups:
         if "." in domain and not is_address(domain):
             found.append(self._groups.get(domain) or self._new_domain(domain))
         return tuple(found)
+
+    def shorten(self, groups: Sequence[Group], interval_s: Seconds) -> None:
+        """A site with a shorter interval of its own is on these servers: what a person allows for a site
+        holds for its server, unless the job says something of servers."""
+        for group in groups if self.rules.follow_sites else ():
+            if interval_s < group.base_interval_s and group.key not in self._domains:
+                group.base_interval_s = interval_s
 
     def _new_server(self, key: str) -> Group:
         parsed = _parsed(key.partition(" ")[0].partition("/")[0])

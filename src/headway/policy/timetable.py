@@ -8,6 +8,7 @@ are wall-clock times: when the clock changes, an entry is an hour shorter or lon
 from __future__ import annotations
 
 import enum
+import heapq
 import re
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -120,14 +121,25 @@ class Timetable(msgspec.Struct, frozen=True):
     zone: tzinfo = UTC
     windows: tuple[Entry, ...] = ()
     """When the crawl may run; outside them the bound is zero. None given: at any time."""
+    window_zone: tzinfo | None = None
+    """None: as `zone`."""
+    grace_s: Seconds = Seconds(30.0)
+    """When the bound becomes zero, what is under way may go on for so long."""
 
     def with_rate(self, rate_bytes_per_s: BytesPerSecond) -> Timetable:
         """One rate at any time, within the same windows."""
-        return Timetable(rate_bytes_per_s, (), self.zone, self.windows)
+        return msgspec.structs.replace(self, usual_bytes_per_s=rate_bytes_per_s, entries=())
 
     def capacity_at(self, at: Instant) -> BytesPerSecond:
+        if self.windows:
+            local = datetime.fromtimestamp(at, self.window_zone or self.zone)
+            weekday, minute = local.weekday(), local.hour * 60 + local.minute
+            if not any(window.holds(weekday, minute) for window in self.windows):
+                return BytesPerSecond(0.0)
+        if not self.entries:
+            return self.usual_bytes_per_s
         local = datetime.fromtimestamp(at, self.zone)
-        return self._capacity_on(local.weekday(), local.hour * 60 + local.minute)
+        return self._rate_on(local.weekday(), local.hour * 60 + local.minute)
 
     def next_change_after(self, at: Instant) -> Instant | None:
         """When the bound next changes; None if it never does."""
@@ -147,45 +159,52 @@ class Timetable(msgspec.Struct, frozen=True):
             begin = change
         return pieces
 
-    def _capacity_on(self, weekday: int, minute: int) -> BytesPerSecond:
-        if self.windows and not any(window.holds(weekday, minute) for window in self.windows):
-            return BytesPerSecond(0.0)
+    def _rate_on(self, weekday: int, minute: int) -> BytesPerSecond:
         holding = (entry for entry in reversed(self.entries) if entry.holds(weekday, minute))
         entry = next(holding, None)
         return self.usual_bytes_per_s if entry is None else entry.rate_bytes_per_s
 
     def _changes(self, at: Instant) -> Iterator[Instant]:
         """Every instant of the next nine days at which the bound may change, in order."""
-        entries = (*self.entries, *self.windows)
-        if not entries:
-            return
-        marks = sorted({m % DAY_MINUTES for e in entries for m in (e.from_minute, e.to_minute)} | {0})
-        today = datetime.fromtimestamp(at, self.zone).date()
-        before = at
-        for ahead in range(9):
-            day = today + timedelta(days=ahead)
-            wall = [datetime(day.year, day.month, day.day, *divmod(m, 60), tzinfo=self.zone) for m in marks]
-            # When the clock is set back, a wall-clock time occurs twice.
-            instants = {Instant(time.replace(fold=fold).timestamp()) for time in wall for fold in (0, 1)}
-            for change in sorted(instant for instant in instants if instant > at):
-                # A wall-clock time that is skipped never occurs; the bound changes at the skip instead.
-                clock_change = self._clock_change_between(before, change)
-                if clock_change is not None:
-                    yield clock_change
-                yield change
-                before = change
+        if self.window_zone is None or self.window_zone == self.zone:
+            return _changes_of((*self.entries, *self.windows), at, self.zone)
+        both = _changes_of(self.entries, at, self.zone), _changes_of(self.windows, at, self.window_zone)
+        return heapq.merge(*both)
 
-    def _clock_change_between(self, begin: Instant, end: Instant) -> Instant | None:
-        if self._offset(begin) == self._offset(end):
-            return None
-        low, high = int(begin), int(end)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._offset(middle) != self._offset(begin) else (middle, high)
-        return Instant(float(high)) if high > begin else None
 
-    def _offset(self, at: float) -> timedelta | None:
-        return datetime.fromtimestamp(at, self.zone).utcoffset()
+def _changes_of(entries: Sequence[Entry], at: Instant, zone: tzinfo) -> Iterator[Instant]:
+    """The instants of the next nine days at which an entry may begin or end, in order."""
+    if not entries:
+        return
+    marks = sorted({m % DAY_MINUTES for e in entries for m in (e.from_minute, e.to_minute)} | {0})
+    today = datetime.fromtimestamp(at, zone).date()
+    before = at
+    for ahead in range(9):
+        day = today + timedelta(days=ahead)
+        wall = [datetime(day.year, day.month, day.day, *divmod(m, 60), tzinfo=zone) for m in marks]
+        # When the clock is set back, a wall-clock time occurs twice.
+        instants = {Instant(time.replace(fold=fold).timestamp()) for time in wall for fold in (0, 1)}
+        for change in sorted(instant for instant in instants if instant > at):
+            # A wall-clock time that is skipped never occurs; the bound changes at the skip instead.
+            clock_change = _clock_change_between(before, change, zone)
+            if clock_change is not None:
+                yield clock_change
+            yield change
+            before = change
+
+
+def _clock_change_between(begin: Instant, end: Instant, zone: tzinfo) -> Instant | None:
+    if _offset(begin, zone) == _offset(end, zone):
+        return None
+    low, high = int(begin), int(end)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _offset(middle, zone) != _offset(begin, zone) else (middle, high)
+    return Instant(float(high)) if high > begin else None
+
+
+def _offset(at: float, zone: tzinfo) -> timedelta | None:
+    return datetime.fromtimestamp(at, zone).utcoffset()
 
 
 class Period(enum.StrEnum):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, TypeVarTuple
 
 import msgspec
 from msgspec import structs
 
+from headway.http.identity import Identity
 from headway.http.robots import RobotsAsker
+from headway.http.visits import Visits
 from headway.model.command import (
     Copy,
+    CutRequests,
     FetchPage,
     FetchRobots,
     FindServer,
@@ -31,6 +35,7 @@ from headway.pages.sitemaps import GZIP_MARK, types_to_read
 from headway.ports import (
     Archive,
     Clock,
+    CuttingFetcher,
     Fetcher,
     Original,
     PromptFetcher,
@@ -108,6 +113,8 @@ class PageReading(NamedTuple):
     """CPU time for the extraction of one page."""
     journal: WorkJournal | None = None
     """Where the pages that are being read are noted."""
+    identities: Mapping[Site, Identity] = MappingProxyType({})
+    """User agents, headers, credentials and cookies of sites."""
 
 
 class KnownPages(NamedTuple):
@@ -157,12 +164,14 @@ class WebCollector:
         wanted_types = reading.accept_types if self._reads_lists else None
         self._keeper = Keeper(archive, known.find_digest, clock, wanted_types)
         self._worker = WorkerThread()
+        self._visits = Visits(reading.identities, fetcher, clock, self._worker.run)
         self._asker = RobotsAsker(
             fetcher,
             clock,
             self._worker.run,
             partial(outcome_of, parsed=None, is_known=False),
             reading.user_agent,
+            greet=self._visits.for_robots,
             reads_sitemaps=reading.options.read_sitemaps,
             secret=reading.options.secret,
         )
@@ -187,6 +196,9 @@ class WebCollector:
                 self._begin(self._robots, command)
             case FindServer(site):
                 self._begin(self._find_server, site)
+            case CutRequests(sites):
+                if isinstance(self._fetcher, CuttingFetcher):
+                    self._fetcher.cut(sites)
             case SetRates(rates):
                 self._fetcher.set_rates(rates)
             case SetCapacity(capacity):
@@ -254,6 +266,8 @@ class WebCollector:
             return False
         if self._journal is not None and lease.page.url in self._journal.suspects:
             return False
+        if self._visits.has_secrets(lease.page.site, command.meant):
+            return False
         return self._at_once(self._request(command, None), partial(self._arrive, lease))
 
     def _arrive(self, lease: Lease, response: Response) -> None:
@@ -310,21 +324,26 @@ class WebCollector:
         if look_up is not None and is_again(lease.attempt) and (asked := look_up((page,), "")) is not None:
             await asked
         copy = self._copy_of(lease)
-        response = await self._fetcher.fetch(self._request(command, copy))
+        request = self._request(command, copy)
+        if self._visits.has_secrets(page.site, command.meant):
+            response = await self._visits.fetch(request)
+        else:
+            response = await self._fetcher.fetch(request)
         await self._look_at(lease, response, copy)
 
     def _request(self, command: FetchPage, copy: Copy | None) -> Request:
         page, accepted = command.lease.page, self._accept_types
         if accepted is not None and self._reads_lists:
             accepted |= types_to_read(page.url)
-        return Request(page.url, page.site, conditions(copy), command.close_after, accepted)
+        headers = (*conditions(copy), *self._visits.plain_headers(page.site, command.meant))
+        return Request(page.url, page.site, headers, command.close_after, accepted)
 
     async def _look_at(self, lease: Lease, response: Response, copy: Copy | None) -> None:
         page = lease.page
         parsed = None
         if response.kind is Kind.FETCHED:
             if self._strikes(page) and (
-                why := await self._isolated.trial(response, page, self._parse_options)
+                why := await self._isolated.trial(response, page, self._options_for(page))
             ):
                 outcome = outcome_of(self._clock.now(), response, None, is_known=False)
                 detail = f"reading it {why}, and an earlier process of the crawl has died with it"
@@ -420,7 +439,14 @@ class WebCollector:
         return tuple(changed)
 
     async def _parse(self, response: Response, page: Page) -> Parsed:
-        return await self._worker.run(self._noted, page, partial(parse, response, page, self._parse_options))
+        return await self._worker.run(
+            self._noted, page, partial(parse, response, page, self._options_for(page))
+        )
+
+    def _options_for(self, page: Page) -> ParseOptions:
+        """META robots may name the user agent that the site sees."""
+        options, user_agent = self._parse_options, self._visits.user_agent(page.site)
+        return options if user_agent is None else structs.replace(options, user_agent=user_agent)
 
     def _noted(self, page: Page, work: Callable[[], Parsed]) -> Parsed:
         return work() if self._journal is None else self._journal.noted(page.url, work)
@@ -440,7 +466,7 @@ class WebCollector:
             return None
         try:
             work = Work(WORK_IN_PLACE, in_place=True)
-            return self._noted(page, partial(parse, response, page, self._parse_options, digest, work))
+            return self._noted(page, partial(parse, response, page, self._options_for(page), digest, work))
         except TooMuchWorkError:
             return None
 

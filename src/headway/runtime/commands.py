@@ -8,6 +8,7 @@ from typing import Protocol, get_args
 from headway.engine.decisions import decision_of
 from headway.model.command import (
     Command,
+    CutRequests,
     Decision,
     FetchPage,
     FetchRobots,
@@ -59,7 +60,7 @@ def _can_wait(saving: Saving) -> bool:
 
 
 _SAVINGS = frozenset(get_args(Saving))
-WorldCommand = FetchPage | FetchRobots | FindServer | SetRates | SetCapacity | SetContention
+WorldCommand = FetchPage | FetchRobots | FindServer | CutRequests | SetRates | SetCapacity | SetContention
 
 _FOR_WORLDS = frozenset(get_args(WorldCommand))
 

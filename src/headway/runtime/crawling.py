@@ -34,6 +34,7 @@ from headway.runtime.runtime import (
     link_shared,
     page_reading,
     waiting_order,
+    warc_info_of,
 )
 from headway.squid.spool import load_settings
 from headway.store.learnt import LearntStore, Levels
@@ -169,7 +170,9 @@ class CrawlRun:
         self._clock = WallClock()
         now = self._clock.now()
         self._fetcher = build_fetcher(job, self._clock)
-        self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
+        self.folder = RunFolder.open(
+            folder, without_password(job), now, waiting_order=waiting_order(job), warc_info=warc_info_of(job)
+        )
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now
         self._learnt = learnt
@@ -312,9 +315,8 @@ class CrawlRun:
         return self.folder.store.histories() if revisiting is not None and revisiting.adapts else ()
 
     def _fresh_rules(self, snapshot: Snapshot, now: Instant) -> dict[Site, RobotsRules]:
-        user_agent = self._job.file.crawl.user_agent
         return {
-            record.site: rules_from_text(record.robots_text, user_agent)
+            record.site: rules_from_text(record.robots_text, self._job.user_agent_for(record.site))
             for record in snapshot.sites
             if record.robots_text is not None and (record.robots_expires_at or 0) > now
         }

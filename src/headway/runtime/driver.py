@@ -14,6 +14,7 @@ from headway.engine.machine import Engine
 from headway.errors import HeadwayError, OutOfMemoryError
 from headway.model.command import (
     Command,
+    CutRequests,
     Decision,
     FetchPage,
     FetchRobots,
@@ -435,7 +436,7 @@ class VirtualDriver:
         if self._on_command is not None:
             self._on_command(now, command)
         match command:
-            case FetchPage() | FetchRobots() | FindServer() | SetRates() | SetCapacity():
+            case FetchPage() | FetchRobots() | FindServer() | CutRequests() | SetRates() | SetCapacity():
                 self._world.start(now, command)
             case WakeAt(at):
                 self._wake_at = self.alarm(now, at)

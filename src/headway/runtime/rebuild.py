@@ -144,7 +144,7 @@ class _Builder:
             notes[kept.capture.warc_file, kept.capture.warc_offset] = kept.note
             links = self._links(page, kept, outcome)
             for link in links:
-                if self._job.scope.judge(link) is None:
+                if self._job.judge(link) is None:
                     self._found.setdefault(link.key, link)
         if attempt.state is PageState.WAITING:
             self._found.setdefault(page.key, page)

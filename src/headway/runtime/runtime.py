@@ -37,6 +37,7 @@ from headway.policy.ordering.simple import LongestWait
 from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.prediction import Prediction, ServerTally
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
+from headway.policy.site_rules import BySite, SiteRules
 from headway.policy.timetable import QuotaTally, Timetable
 from headway.policy.traps import Mirroring, TrapWatch
 from headway.ports import Clock
@@ -66,6 +67,22 @@ def build_ordering(job: Job) -> Ordering:
     return make_ordering(job.strategy, ranks=ranks, score_of=build_scorer(job))
 
 
+def page_order(job: Job, ordering: Ordering | None = None) -> Callable[[Page], float] | None:
+    """The order of the pages within their sites, where sites have one of their own; otherwise None."""
+    given = {site: rules.strategy for site, rules in job.own.given.items() if rules.strategy is not None}
+    if not given:
+        return None
+    score_of = build_scorer(job)
+    made = {name: make_ordering(name, score_of=score_of) for name in set(given.values())}
+    orders = BySite({site: made[name] for site, name in given.items()})
+    usual = ordering or build_ordering(job)
+
+    def page_key(page: Page) -> float:
+        return (orders.of(page.site) or usual).page_key(page)
+
+    return page_key
+
+
 def learnt_ordering(job: Job, reader: RunDatabase) -> Ordering | None:
     """The job's ordering, with the links that the pages fetched so far have; None if it learns nothing of
     them."""
@@ -93,8 +110,11 @@ def waiting_order(job: Job) -> WaitingOrder:
     # Other scores, ranks or code mean another order, although its name is the same.
     versions = [getattr(each, "version", None) for each in (ordering, build_scorer(job))]
     parts = (ordering.name, crawl.ranks_from, sorted(crawl.scores.items()), crawl.scorer, *versions)
-    name = " ".join(map(str, filter(None, parts)))
-    return WaitingOrder(name, ordering.page_key, crawl.waiting_in_memory)
+    own = sorted(
+        (site, rules.strategy) for site, rules in job.own.given.items() if rules.strategy is not None
+    )
+    name = " ".join(map(str, filter(None, (*parts, own))))
+    return WaitingOrder(name, page_order(job, ordering) or ordering.page_key, crawl.waiting_in_memory)
 
 
 def _ranks_of(run: Path) -> dict[PageKey, float]:
@@ -177,7 +197,14 @@ WHOLE = Circumstances()
 def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_servers: bool = False) -> Engine:
     """`finds_servers`: the world looks up names for the engine (`FindServer`)."""
     crawl = job.file.crawl
-    politeness = build_politeness(job)
+    # A copy: a site to which another one leads takes over its rules.
+    rules = BySite(
+        {
+            site: structs.replace(own, sitemaps=keyed(own.sitemaps, job.secret)) if own.sitemaps else own
+            for site, own in job.own.given.items()
+        }
+    )
+    politeness = build_politeness(job, rules)
     revisit = build_revisit(job)
     if isinstance(revisit, AdaptiveRevisit):
         for site, history in circumstances.histories:
@@ -200,6 +227,8 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             else None,
             revisit=revisit,
             traps=TrapWatch(watches_traps=crawl.traps, mirroring=Mirroring(crawl.mirrors)),
+            rules=rules,
+            page_key=page_order(job, circumstances.ordering),
         ),
         EngineSettings(
             max_connections=crawl.max_connections,
@@ -207,6 +236,7 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             per_domain=crawl.max_connections_per_domain or default_share(crawl.max_connections),
             lease_s=_LEASE_S,
             asks_robots=crawl.respect_robots,
+            stops_at_deadline=crawl.stop_at_deadline,
             most_held=circumstances.most_held,
             recrawls=circumstances.recrawls or revisit is not None,
             is_part=circumstances.is_part,
@@ -226,6 +256,7 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             prediction,
             circumstances.knowledge,
             by_processes=circumstances.by_processes,
+            rules=rules,
         )
         if is_planned
         else None,
@@ -284,8 +315,10 @@ def build_proxy_engine(
     )
 
 
-def build_politeness(job: Job) -> Politeness:
+def build_politeness(job: Job, rules: BySite[SiteRules] | None = None) -> Politeness:
+    """`rules`: what sites have of their own, if others look at it, too."""
     return Politeness(
+        by_site=rules or BySite(job.own.given),
         interval_s=job.interval_s,
         pages_per_connection=job.file.crawl.pages_per_connection,
         backoff_s=job.backoff_s,
@@ -333,8 +366,24 @@ def page_reading(job: Job, folder: Path | None = None) -> PageReading:
         digest=crawl.digest,
     )
     extractor = job.extractor() or None
-    reading = PageReading(options, crawl.user_agent, job.scope.accept_types, extractor, job.extraction_s)
+    reading = PageReading(
+        options,
+        crawl.user_agent,
+        job.scope.accept_types,
+        extractor,
+        job.extraction_s,
+        identities=job.identities,
+    )
     return reading if folder is None else reading._replace(journal=WorkJournal(folder))
+
+
+def warc_info_of(job: Job) -> dict[str, str]:
+    """What the `warcinfo` record of each WARC file says of the crawl."""
+    obeys, exceptions = job.file.crawl.respect_robots, job.robots_exceptions
+    info = {"robots": "obey" if obeys else "ignore", "http-header-user-agent": job.file.crawl.user_agent}
+    if exceptions:
+        info["robots-exceptions"] = "; ".join(f"{site}: {reason}" for site, reason in exceptions.items())
+    return info
 
 
 # The runtime of a crawl: its engine, built from the job, with its clock and its world.

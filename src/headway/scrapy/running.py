@@ -133,7 +133,7 @@ async def _pages_of(wish: SiteWish, job: Job, fetcher: HttpFetcher) -> list[Page
             pages |= {page.url: page for page in parsed.links if page.site == wish.site}
             waiting += [page.url for page in parsed.lists]
     allowed = [page for page in pages.values() if rules is None or rules.allows(page.url)]
-    return [page for page in allowed if job.scope.judge(page) is None]
+    return [page for page in allowed if job.judge(page) is None]
 
 
 class SiteResult(msgspec.Struct, frozen=True):

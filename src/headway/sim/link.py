@@ -163,6 +163,17 @@ def advance(slots: Slots, now: float, capacity: float) -> int:
 
 
 @compiled
+def drop_transfer(slots: Slots, slot: int) -> None:
+    """End a transfer before its time; `share_link` has to follow."""
+    if slots.stage[slot] == RECEIVING:
+        _leave_line(slots, slot)
+    _leave_heap(slots, slot)
+    slots.stage[slot] = IDLE
+    slots.free[slots.counts[1]] = slot
+    slots.counts[1] += 1
+
+
+@compiled
 def share_link(slots: Slots, now: float, capacity: float) -> None:
     """Give every transfer its max-min fair rate from now on."""
     count = slots.counts[0]

@@ -10,12 +10,21 @@ import msgspec
 
 from headway.engine.decisions import in_order
 from headway.errors import HeadwayError
-from headway.model.command import FetchPage, FetchRobots, FindServer, SetCapacity, SetContention, SetRates
+from headway.model.command import (
+    CutRequests,
+    FetchPage,
+    FetchRobots,
+    FindServer,
+    SetCapacity,
+    SetContention,
+    SetRates,
+)
 from headway.model.event import Event, PageSettled, RobotsSettled, ServerFound
 from headway.model.page import AllowAll, Kind, Outcome, Page, RobotsRules, Site, Timing, tries_before
 from headway.sim.link import (
     advance,
     begin_transfer,
+    drop_transfer,
     new_slots,
     next_change_at,
     set_weight,
@@ -79,6 +88,8 @@ class GraphWorld:
         self._capacity_bytes_per_s = UNBOUNDED
         self._slots = new_slots(max_connections)
         self._under_way: dict[int, _Transfer] = {}
+        self._cancelled: list[Event] = []
+        """The ends of requests that were cut."""
         self.log: list[tuple[int, float, float, float, int, bool]] = []
         """The requested pages in the order of their ends: `sim.study.Record` has the columns."""
         self.link: list[tuple[float, float]] = []
@@ -94,7 +105,7 @@ class GraphWorld:
     def start(
         self,
         now: Instant,
-        command: FetchPage | FetchRobots | FindServer | SetRates | SetCapacity | SetContention,
+        command: FetchPage | FetchRobots | FindServer | CutRequests | SetRates | SetCapacity | SetContention,
     ) -> None:
         match command:
             case SetRates(rates):
@@ -107,24 +118,43 @@ class GraphWorld:
                 pass  # its servers do not stall
             case FindServer(site):
                 self._found.append(ServerFound(site, self._addresses.get(site, "")))
+            case CutRequests(sites):
+                self._cut(now, sites)
             case _:
                 self._ask(now, command)
         self._note_link(now)
 
     def next_at(self) -> Instant:
-        if self._found:
+        if self._found or self._cancelled:
             return Instant(-FOREVER)
         return Instant(next_change_at(self._slots)) if self._under_way else FOREVER
 
     def settle(self, now: Instant) -> Sequence[Event]:
         count = advance(self._slots, now, self._capacity_bytes_per_s)
         slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
-        found, self._found = self._found, []
+        found, self._found = [*self._found, *self._cancelled], []
+        self._cancelled.clear()
         events = in_order([*found, *(self._ended(now, slot) for slot in slots)])
         if slots and self._rates is not None:
             self._share(now)
         self._note_link(now)
         return events
+
+    def _cut(self, now: Instant, sites: frozenset[Site] | None) -> None:
+        """End requests under way; what has arrived of their answers is lost."""
+        for slot, transfer in list(self._under_way.items()):
+            if sites is None or transfer.site in sites:
+                drop_transfer(self._slots, slot)
+                del self._under_way[slot]
+                outcome = Outcome(
+                    Kind.CANCELLED, keep_alive=False, duration_s=Seconds(now - transfer.started_at)
+                )
+                command = transfer.command
+                if isinstance(command, FetchRobots):
+                    self._cancelled.append(RobotsSettled(transfer.site, None, FOREVER, outcome))
+                else:
+                    self._cancelled.append(PageSettled(command.lease, outcome))
+        self._share(now, has_changed=True)
 
     # -- requests ---------------------------------------------------------------------------------------
 
