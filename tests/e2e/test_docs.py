@@ -21,6 +21,7 @@ import click
 import pytest
 
 from headway.cli.frame import headway as headway_command
+from headway.config.job import load_job
 from headway.demoweb import QUICK, Served, ServedProcess, design_web
 
 from docpages import (
@@ -233,6 +234,22 @@ def test_a_list_of_sites_is_crawled_and_its_wrong_lines_are_named(served: Served
 def visits(folder: Path) -> int:
     log = folder / "crawl.log"
     return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_the_jobs_with_site_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with followed("docs/how-to/site-settings.md") as page:
+        jobs = [page.take("toml"), page.take("text"), page.take("toml")]
+    rows = [line for line in jobs.pop(1).splitlines() if line]
+    (tmp_path / "token.txt").write_text("a-token\n")
+    monkeypatch.setenv("REPORTS_LOGIN", "me:pass")
+    monkeypatch.setenv("MEMBERS_PASSWORD", "pass")
+    for job in jobs:
+        (tmp_path / "job.toml").write_text(job)
+        job_file = load_job(tmp_path / "job.toml")
+        assert job_file.own or job_file.identities
+    (tmp_path / "sites.csv").write_text("\n".join(rows))
+    (tmp_path / "list.toml").write_text('[crawl]\nsites_from = "sites.csv"\n[[group]]\nname = "ministries"\n')
+    assert load_job(tmp_path / "list.toml").site_count == len(rows) - 1
 
 
 def test_what_the_timers_start_is_a_crawl(served: Served, tmp_path: Path) -> None:

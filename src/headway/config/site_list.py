@@ -27,7 +27,7 @@ from headway.model.page import Page, PageKey, Site
 from headway.pages.url import page_of
 
 STDIN = "-"
-COLUMNS = ("url", "seeds", "deadline", "weight", "max_pages", "max_bytes", "data", "cap")
+COLUMNS = ("url", "group", "seeds", "deadline", "weight", "max_pages", "max_bytes", "data", "cap")
 _WHOLE_NUMBERS = frozenset({"max_pages"})
 _NUMBERS = frozenset({"weight"})
 _ERRORS_NAMED = 10
