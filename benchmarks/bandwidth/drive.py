@@ -49,6 +49,10 @@ class Drive(msgspec.Struct, frozen=True):
     max_depth: int = 6
     manners: list[str] | None = None
     """How each server answers: "" as it should, "stall" or "trickle"."""
+    secure: bool = False
+    """Over TLS."""
+    kept: bool = True
+    """Whether a connection is used for more than one page."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -187,7 +191,10 @@ class _Run:
             fetcher = HttpFetcher(
                 WallClock(),
                 ClientOptions(
-                    user_agent="headway-benchmark/1.0", timeouts=Timeouts(total_s=3600.0), allow_private=True
+                    user_agent="headway-benchmark/1.0",
+                    timeouts=Timeouts(total_s=3600.0),
+                    allow_private=True,
+                    verify_tls=False,
                 ),
                 capacity_bytes_per_s=BytesPerSecond(capacity_bytes_per_s),
             )
@@ -216,12 +223,10 @@ class _Run:
         size = round(self.drive.page_bytes * self.random.lognormvariate(0.0, 0.7))
         self._pages += 1
         manner = self.manner(server)
-        url = (
-            f"{server.site}/{manner}/{size}/{self._pages}"
-            if manner
-            else f"{server.site}/{size}/{self._pages}"
-        )
-        response = await fetcher.fetch(Request(url, Site(server.site)))
+        site = server.secure_site if self.drive.secure else server.site
+        path = f"{manner}/{size}" if manner else f"{size}"
+        request = Request(f"{site}/{path}/{self._pages}", Site(site), close_after=not self.drive.kept)
+        response = await fetcher.fetch(request)
         if manner:
             return None
         if response.kind is not Kind.FETCHED or len(response.body) != size:

@@ -35,6 +35,7 @@ def settings(seconds: float) -> list[Setting]:
     return [
         *_sizes(seconds),
         *_few_sites(seconds),
+        *_https(seconds),
         _paced("140KB/s", "eight servers of 50 KB/s to 2 MB/s", MIXED, 140 * KB, 12 * KB, seconds),
         _paced(
             "140KB/s-slow",
@@ -72,6 +73,29 @@ def _sizes(seconds: float) -> list[Setting]:
     return [
         _paced(name, "eight servers", links, bound, page, seconds, over)
         for name, bound, links, page, over in rows
+    ]
+
+
+def _https(seconds: float) -> list[Setting]:
+    """Handshakes and records count, too. An interval that outlasts the server's keep-alive means a new
+    connection for each page, whose TLS session is resumed."""
+    rows = [
+        ("https-140KB/s", "eight servers, TLS", 140 * KB, 15 * KB, True),
+        ("https-1MB/s", "eight servers, TLS", 1 * MB, 60 * KB, True),
+        ("https-new-140KB/s", "a new connection for each page, resumed", 140 * KB, 15 * KB, False),
+        ("https-new-1MB/s", "a new connection for each page, resumed", 1 * MB, 60 * KB, False),
+    ]
+    return [
+        Setting(
+            name,
+            explained,
+            "paced",
+            MIXED,
+            Drive(seconds, [Phase(0.0, bound)], page, secure=True, kept=kept),
+            0.97 if kept else 0.95,
+            0.05,
+        )
+        for name, explained, bound, page, kept in rows
     ]
 
 

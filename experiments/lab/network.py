@@ -60,6 +60,8 @@ class Place(msgspec.Struct, frozen=True):
     address: str
     port: int
     rate_bytes_per_s: float | None = None
+    secure_port: int | None = None
+    """Where it listens for TLS; its certificate is signed by nobody."""
 
 
 def unshare_command() -> list[str]:

@@ -43,6 +43,11 @@ class ServerAt(msgspec.Struct, frozen=True):
     def site(self) -> str:
         return f"http://{self.host}" + ("" if self.port == 80 else f":{self.port}")
 
+    @property
+    def secure_site(self) -> str:
+        """The same over TLS, with a certificate that nobody has signed; in namespaces only."""
+        return f"https://{self.host}"
+
 
 class Job(msgspec.Struct, frozen=True):
     target: str
@@ -172,7 +177,8 @@ def lab_here(job: Job) -> Iterator[Lab]:
         )
         delays = {server_address(n): link.rtt_s for n, link in enumerate(job.links)}
         _tell(delay, DelayOrders(delays, job.bottleneck), answer=False)
-        _tell(servers, [Place(server_address(number), 80) for number in range(len(job.links))])
+        numbers = range(len(job.links))
+        _tell(servers, [Place(server_address(number), 80, secure_port=443) for number in numbers])
         at = [ServerAt(server_address(number), 80, link) for number, link in enumerate(job.links)]
         yield Lab(at, folder, servers.pid)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+import trustme
 from experiments.lab.network import Place
 
 CHUNK = b"All work and no play makes a dull page. " * 1639
@@ -45,7 +47,8 @@ class Answering:
                 if b"connection: close" in head.lower():
                     break
             # What is still on its way would be missing from the count.
-            writer.write_eof()
+            if writer.can_write_eof():
+                writer.write_eof()
             await reader.read()
         self._gone_bytes += self._arrived_on(connection)
         del self._arrived[connection]
@@ -136,6 +139,12 @@ def arrived_bytes(connection: socket.socket) -> int:
     return int(acked + HEADER_BYTES * segments)
 
 
+def certificate_for(addresses: list[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert(*addresses, key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    return context
+
+
 async def main() -> None:
     print("up", flush=True)
     loop = asyncio.get_running_loop()
@@ -155,6 +164,12 @@ async def main() -> None:
             here = (place.address, place.port)
             await loop.create_datagram_endpoint(Echo, local_addr=here)
         servers.append(await asyncio.start_server(answering.serve, sock=listening))
+    secure = [place for place in places if place.secure_port is not None]
+    context = certificate_for([place.address for place in secure]) if secure else None
+    for place in secure:
+        await asyncio.start_server(
+            answering.serve, place.address, place.secure_port, backlog=256, ssl=context
+        )
     ports = [server.sockets[0].getsockname()[1] for server in servers]
     print(msgspec.json.encode(ports).decode(), flush=True)
     record_to = Path(sys.argv[1]) if len(sys.argv) > 1 else None

@@ -101,10 +101,10 @@ class PeakGuard:
         if self._arrived_bytes + self._coming_bytes + late_bytes + size_bytes <= self._limit:
             return True
         # On a slow link a single packet may be a large part of a second's bytes. No second can be filled with
-        # such pieces and stay below the bound, so each second may exceed it by a packet, or a part of a piece
-        # of several; one that is more than a second's bytes needs a second of its own.
+        # such pieces and stay below the bound, so a second may exceed it by a packet, or two if a piece has
+        # several; one that is more than a second's bytes needs a second of its own.
         is_large = size_bytes > _LARGE_PART * self._bound
-        over = max(PACKET_BYTES, _PART_OF_PIECE * size_bytes)
+        over = max(PACKET_BYTES, min(_PART_OF_PIECE * size_bytes, 2 * PACKET_BYTES))
         most = self._bound + over if is_large else self._limit
         room = max(0.0, most - size_bytes - late_bytes)
         arrived, coming = self._arrived, self._coming
