@@ -310,7 +310,7 @@ def run_job(
         _say_folders(log, job)
         _say_shortage(log, job)
     look_for_garbage_seldom()
-    with Progress(log, run.view) as progress, beside(out, log, serve_at):
+    with Progress(log, run.view, job.zone) as progress, beside(out, log, serve_at):
         try:
             asyncio.run(_run(run, progress, log))
         except HeadwayError as problem:

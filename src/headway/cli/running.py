@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import resource
 import time
 import zoneinfo
@@ -322,12 +323,17 @@ _LINES_ABOVE_AND_BELOW = 7
 _MAX_SITE_COLUMNS = 40
 _COLUMNS = ("site", "state", "progress", "done", "waiting", "failed", "bytes", "rate", "deadline", "ends in")
 _NUMBERS = frozenset({"progress", "done", "waiting", "failed", "bytes", "rate"})
+_NARROW_SITE_COLUMNS = 23
+_WIDE_COLUMNS = 100
+_CHANCE_COLUMNS = 6
+_CLOCK_FROM_S = 600.0
+"""A deadline that was given as a time of day is shown as one until this long before it."""
 _WIDTHS = {
     "progress": 8,
-    "done": 6,
-    "rate": 10,
-    "deadline": 14,
     "ends in": 14,
+    "deadline": 13,
+    "rate": 9,
+    "done": 6,
     "bytes": 8,
     "failed": 6,
     "waiting": 7,
@@ -342,9 +348,11 @@ class Progress:
     The display changes each second, a log line is written every minute (as JSON: every 5 s).
     """
 
-    def __init__(self, log: Log, look: Callable[[], RunView]) -> None:
+    def __init__(self, log: Log, look: Callable[[], RunView], zone: dt.tzinfo | None = None) -> None:
+        """`zone`: of the times of day that are shown; None: that of the machine."""
         self._log = log
         self._look = look
+        self._zone = zone
         self._live: Live | None = None
         self._next_line_at = 0.0
         self._reported: set[str] = set()
@@ -372,7 +380,7 @@ class Progress:
         if self._live is not None:
             with self._if_open():
                 size = self._log.console.size
-                self._live.update(display_of(view, size.width, size.height), refresh=True)
+                self._live.update(display_of(view, size.width, size.height, self._zone), refresh=True)
         elif time.monotonic() >= self._next_line_at:
             pause_s = _RECORD_EVERY_S if self._log.as_json else _LINE_EVERY_S
             self._next_line_at = time.monotonic() + pause_s
@@ -405,6 +413,10 @@ def _report_trouble(log: Log, view: RunView, trouble: RobotsTrouble) -> None:
 def _facts(view: RunView) -> dict[str, object]:
     return {
         "elapsed_s": round(view.elapsed_s, 3),
+        "progress": round(view.progress, 4),
+        "ends_in_s": _rounded_since(view.now, view.forecast_middle_at),
+        "ends_in_from_s": _rounded_since(view.now, view.forecast_from_at),
+        "ends_in_to_s": _rounded_since(view.now, view.forecast_at),
         "done": view.done,
         "waiting": view.waiting,
         "in_flight": view.in_flight,
@@ -416,18 +428,35 @@ def _facts(view: RunView) -> dict[str, object]:
     }
 
 
+def _rounded_since(now: float, at: float | None) -> float | None:
+    return None if at is None or not math.isfinite(at) else round(max(0.0, at - now), 1)
+
+
 def line_of(view: RunView) -> str:
     """The progress as one line."""
     bound = "" if view.bound_bytes_per_s is None else f" of {format_rate(view.bound_bytes_per_s)}"
     errors = ", ".join(f"{count} {kind}" for kind, count in list(view.failures.items())[:4])
+    ends = _end_of(view)
     return (
-        f"{format_duration(view.elapsed_s)}: {view.done} pages done, {view.waiting} waiting, "
-        f"{view.failed} failed, {format_size(view.wire_bytes)}, {format_rate(view.rate_bytes_per_s)}{bound}"
-        + (f" ({errors})" if errors else "")
+        f"{format_duration(view.elapsed_s)}: {view.progress:.0%}{ends}, {view.done} pages done, "
+        f"{view.waiting} waiting, {view.failed} failed, {format_size(view.wire_bytes)}, "
+        f"{format_rate(view.rate_bytes_per_s)}{bound}" + (f" ({errors})" if errors else "")
     )
 
 
-def display_of(view: RunView, columns: int = 100, lines: int = 40) -> RenderableType:
+def _end_of(view: RunView) -> str:
+    """When the crawl will end, with the range."""
+    if view.forecast_at is not None and view.forecast_from_at is not None:
+        return f", ends in {_span(view.forecast_from_at - view.now, view.forecast_at - view.now)}"
+    is_whole = len(view.sites) >= view.site_count - view.sites_done
+    if view.forecast_at is not None and is_whole:
+        return f", ends within {format_duration(max(0.0, view.forecast_at - view.now))}"
+    return ""
+
+
+def display_of(
+    view: RunView, columns: int = 100, lines: int = 40, zone: dt.tzinfo | None = None
+) -> RenderableType:
     """Counts, progress and the link, then as many sites and figures as fit the screen."""
     head = Text.assemble(
         ("headway ", "bold"),
@@ -439,7 +468,7 @@ def display_of(view: RunView, columns: int = 100, lines: int = 40) -> Renderable
         overflow="ellipsis",
     )
     shown = view.sites[: max(1, lines - _LINES_ABOVE_AND_BELOW)]
-    parts: list[RenderableType] = [head, _bars(view, columns), _sites(view, shown, columns)]
+    parts: list[RenderableType] = [head, _bars(view, columns), _sites(view, shown, columns, zone)]
     hidden = view.site_count - len(shown)
     if hidden:
         parts.append(Text(f"and {hidden} more sites", style="dim"))
@@ -455,11 +484,7 @@ def _bars(view: RunView, columns: int) -> RenderableType:
         table.add_column(no_wrap=True)
     width = max(4, min(40, columns - 60))
     sites = f"{view.progress:.0%}, {view.sites_done} of {view.site_count} sites done"
-    is_whole = len(view.sites) >= view.site_count - view.sites_done
-    if view.forecast_at is not None and view.forecast_from_at is not None:
-        sites += f", ends in {_span(view.forecast_from_at - view.now, view.forecast_at - view.now)}"
-    elif view.forecast_at is not None and is_whole:
-        sites += f", ends within {format_duration(max(0.0, view.forecast_at - view.now))}"
+    sites += _end_of(view)
     progress = ProgressBar(total=1.0, completed=view.progress, width=width)
     table.add_row("crawl", progress, sites)
     rate, bound = view.rate_bytes_per_s, view.bound_bytes_per_s
@@ -477,44 +502,71 @@ def _bars(view: RunView, columns: int) -> RenderableType:
     return table
 
 
-def _sites(view: RunView, shown: Sequence[SiteState], columns: int) -> RenderableType:
+def _sites(view: RunView, shown: Sequence[SiteState], columns: int, zone: dt.tzinfo | None) -> RenderableType:
     names = _fitting(shown, columns)
+    site_columns = _name_columns(shown, columns)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         justify = "right" if name in _NUMBERS else "left"
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for site in shown:
-        state = "late" if site.outlook == "late" else site.phase
+        state, leads_on = _state_of(site), site.leads_to and site.is_over
         cells = {
-            "site": site.site,
-            "state": f"redirects to {site.leads_to}" if site.leads_to and site.is_over else state,
+            "site": _short(_name(site), site_columns),
+            "state": state if columns < _WIDE_COLUMNS or not leads_on else f"redirects to {site.leads_to}",
             "progress": f"{site.progress:.0%}",
             "done": str(site.done),
             "waiting": str(site.waiting),
             "failed": str(site.failed or ""),
             "bytes": format_size(site.wire_bytes),
             "rate": format_rate(site.rate_bytes_per_s) if site.rate_bytes_per_s else "",
-            "deadline": _deadline(site, view),
-            "ends in": _forecast(site, view),
+            "deadline": _deadline(site, view, zone),
+            "ends in": _forecast(site, view, with_chance=columns >= _WIDE_COLUMNS),
         }
         table.add_row(*(cells[name] for name in names), style=_STATE_STYLES.get(state, ""))
     return table
 
 
+def _state_of(site: SiteState) -> str:
+    if site.leads_to and site.is_over:
+        return "redirects"
+    return "late" if site.outlook == "late" else site.phase
+
+
+def _name(site: SiteState) -> str:
+    """Without the usual scheme, for which there is no room."""
+    return site.site.removeprefix("https://")
+
+
+def _name_columns(shown: Sequence[SiteState], columns: int) -> int:
+    most = _MAX_SITE_COLUMNS if columns >= _WIDE_COLUMNS else _NARROW_SITE_COLUMNS
+    return min(most, max((len(_name(site)) for site in shown), default=0))
+
+
+def _short(name: str, columns: int) -> str:
+    """A long name without its middle: its end tells sites apart as often as its beginning."""
+    if len(name) <= columns:
+        return name
+    tail = max(1, columns // 3)
+    return f"{name[: max(1, columns - tail - 1)]}\N{HORIZONTAL ELLIPSIS}{name[-tail:]}"
+
+
 def _fitting(shown: Sequence[SiteState], columns: int) -> list[str]:
     """The columns of the table that fit the screen beside the names of the sites and their states."""
-    names_columns = min(_MAX_SITE_COLUMNS, max((len(site.site) for site in shown), default=0))
-    left = columns - names_columns - len(" unreachable")
+    states = max((len(_state_of(site)) for site in shown), default=0)
+    left = columns - _name_columns(shown, columns) - 1 - states
     chosen = {"site", "state"}
     for name, width in _WIDTHS.items():
         left -= width + 1
+        if name == "ends in" and columns >= _WIDE_COLUMNS:
+            left -= _CHANCE_COLUMNS
         if left < 0:
             break
         chosen.add(name)
     return [name for name in _COLUMNS if name in chosen]
 
 
-def _deadline(site: SiteState, view: RunView) -> str:
+def _deadline(site: SiteState, view: RunView, zone: dt.tzinfo | None) -> str:
     if site.deadline_at is None:
         return ""
     if site.late_s is not None and site.phase == "done":
@@ -522,18 +574,33 @@ def _deadline(site: SiteState, view: RunView) -> str:
             return f"met, {format_duration(-site.late_s)} early"
         return f"missed by {format_duration(site.late_s)}" if site.late_s > 0 else "nothing fetched"
     left_s = site.deadline_at - view.now
+    if is_clock_time(site.deadline_at) and left_s > _CLOCK_FROM_S:
+        return moment(site.deadline_at, view.now, zone)
     return f"in {format_duration(left_s)}" if left_s >= 0 else f"{format_duration(-left_s)} ago"
 
 
-def _forecast(site: SiteState, view: RunView) -> str:
+def _forecast(site: SiteState, view: RunView, *, with_chance: bool = True) -> str:
     if site.forecast_from_at is None or site.forecast_to_at is None:
         return ""
     span = _span(site.forecast_from_at - view.now, site.forecast_to_at - view.now)
-    return span if site.deadline_chance is None else f"{span} ({site.deadline_chance:.0%})"
+    return span if site.deadline_chance is None or not with_chance else f"{span} ({site.deadline_chance:.0%})"
 
 
 def _span(early_s: float, late_s: float) -> str:
+    """A range of times, as "3 to 9 min" or "40 s to 2 min": a forecast has no more digits than that."""
     early_s, late_s = max(0.0, early_s), max(0.0, late_s)
     if late_s - early_s < 1.0:
         return format_duration(late_s)
-    return f"{format_duration(early_s)} to {format_duration(late_s)}"
+    (early, early_unit), (late, late_unit) = _rough(early_s), _rough(late_s)
+    if early_unit == late_unit:
+        return f"{early} to {late} {late_unit}" if early != late else f"{late} {late_unit}"
+    return f"{early} {early_unit} to {late} {late_unit}"
+
+
+def _rough(length_s: float) -> tuple[str, str]:
+    """In one unit, with at most two digits."""
+    for unit, seconds in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if length_s >= (0.995 if unit == "min" else 1.5) * seconds:
+            count = length_s / seconds
+            return (f"{count:.1f}" if count < 9.95 and unit != "min" else f"{count:.0f}"), unit
+    return f"{length_s:.0f}", "s"

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from headway.engine.machine import Engine
 from headway.engine.stats import SiteStats
 from headway.model.command import Decision
@@ -40,11 +42,13 @@ class Earlier(NamedTuple):
     meter: LinkMeter
     failures: Mapping[str, int]
     """Failed pages, by kind."""
+    is_round: bool = False
+    """Whether pages are fetched that earlier rounds have fetched."""
 
 
 def earlier_sittings(run: Path) -> Earlier:
     with RunMonitor(run, is_over=True) as monitor:
-        return Earlier(monitor.meter, monitor.view().failures)
+        return Earlier(monitor.meter, monitor.view().failures, is_round=monitor.is_round)
 
 
 class _Survey(NamedTuple):
@@ -54,6 +58,8 @@ class _Survey(NamedTuple):
     """The most important sites: those that are not done, by deadline, then the others."""
     sites_done: int
     left_bytes: float | None
+    beyond: int = 0
+    """Waiting pages that the page limits of their sites leave out."""
 
 
 class EngineMonitor:
@@ -68,6 +74,7 @@ class EngineMonitor:
         self._started_at = started_at
         self._failures_before = earlier.failures if earlier is not None else {}
         self._meter = earlier.meter if earlier is not None else LinkMeter()
+        self._is_round = earlier is not None and earlier.is_round
         self._sharing = SharingMeter()
         self._rates = RateWindow()
         self._site_rates: dict[str, float] = {}
@@ -113,7 +120,7 @@ class EngineMonitor:
             sites_done=survey.sites_done,
             done=stats.done,
             failed=stats.failed,
-            waiting=crawl.frontier.waiting,
+            waiting=max(0, crawl.frontier.waiting - (0 if self._is_round else survey.beyond)),
             in_flight=crawl.in_flight,
             wire_bytes=stats.wire_bytes,
             errors=[ErrorCount("failed", kind, count) for kind, count in failures.most_common()],
@@ -124,6 +131,7 @@ class EngineMonitor:
             forecast_from_at=None if forecast is None else forecast.from_at,
             troubles=tuple(islice(_troubles(crawl, by_site), SITES_SHOWN)),
             left_bytes=survey.left_bytes,
+            is_round=self._is_round,
         )
 
     def _state(self, crawl: Engine, site_stats: SiteStats, now: Instant) -> SiteState:
@@ -135,7 +143,8 @@ class EngineMonitor:
             done=site_stats.done,
             failed=site_stats.failed,
             excluded=site_stats.excluded,
-            waiting=_waiting_of(crawl, site_stats.site),
+            waiting=_waiting_of(crawl, site_stats.site)
+            - (0 if self._is_round else _beyond_limit(crawl, site_stats)),
             wire_bytes=site_stats.wire_bytes,
             content_bytes=site_stats.content_bytes,
             deadline_at=site_stats.task.deadline_at,
@@ -155,7 +164,8 @@ class EngineMonitor:
             down_since=site_stats.down_since,
         )
         rate = self._site_rates.get(site_stats.site, 0.0)
-        return state_of(now, self._started_at, row, rate, is_live=True, is_busy=site_stats.in_flight > 0)
+        state = state_of(now, self._started_at, row, rate, is_live=True, is_busy=site_stats.in_flight > 0)
+        return structs.replace(state, is_round=True) if self._is_round else state
 
     def _surveyed(self, crawl: Engine, most_sites: int | None) -> _Survey:
         if most_sites is None:
@@ -180,6 +190,7 @@ class _SurveyPass:
         self._chosen: list[tuple[bool, float, str]] = []
         self._done = 0
         self._left: list[float | None] = []
+        self._beyond = 0
 
     def go_on(self, crawl: Engine, sites: int) -> bool:
         """Look at the next sites; True when all have been looked at."""
@@ -190,13 +201,14 @@ class _SurveyPass:
         self._chosen = heapq.nsmallest(self._most, self._chosen + known)
         unfinished = [site_stats.site for site_stats in part if not _is_over(crawl, site_stats)]
         self._done += len(part) - len(unfinished)
+        self._beyond += sum(_beyond_limit(crawl, site_stats) for site_stats in part)
         if planner is not None:
             self._left.append(total_left(map(planner.left_of, unfinished)))
         return self._place >= len(stats.opened)
 
     def result(self, crawl: Engine) -> _Survey:
         left = total_left(self._left) if crawl.planner is not None else None
-        return _Survey([Site(site) for _, _, site in self._chosen], self._done, left)
+        return _Survey([Site(site) for _, _, site in self._chosen], self._done, left, self._beyond)
 
 
 def _is_over(crawl: Engine, site_stats: SiteStats) -> bool:
@@ -224,6 +236,15 @@ def _importance(crawl: Engine, site_stats: SiteStats) -> tuple[bool, float, str]
 def _waiting_of(crawl: Engine, site: Site) -> int:
     room = crawl.frontier.peek(site)
     return 0 if room is None else room.due
+
+
+def _beyond_limit(crawl: Engine, site_stats: SiteStats) -> int:
+    """How many waiting pages of a site will not be fetched, because of its limit on pages."""
+    most = site_stats.task.max_pages
+    if most is None:
+        return 0
+    room = max(0, most - site_stats.done - site_stats.in_flight)
+    return max(0, _waiting_of(crawl, site_stats.site) - room)
 
 
 def _troubles(crawl: Engine, by_site: Iterable[SiteStats]) -> Iterator[RobotsTrouble]:

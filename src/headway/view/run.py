@@ -74,6 +74,8 @@ class SiteState(msgspec.Struct, frozen=True, gc=False):
     start_problem: str = ""
     """Why its first page was not fetched."""
     down_since: float | None = None
+    is_round: bool = False
+    """Whether the counts include pages that are waiting to be fetched again."""
 
     @property
     def is_over(self) -> bool:
@@ -106,7 +108,9 @@ class SiteState(msgspec.Struct, frozen=True, gc=False):
         """The share that is fetched: of the bytes if what is left is estimated, else of the known pages."""
         if self.is_over:
             return 1.0
-        return _share_done(self.wire_bytes, self.left_bytes, self.done + self.failed, self.waiting)
+        settled = self.done + self.failed
+        settled = max(0, settled - self.waiting) if self.is_round else settled
+        return _share_done(self.wire_bytes, self.left_bytes, settled, self.waiting)
 
     @property
     def start_s(self) -> float | None:
@@ -230,6 +234,8 @@ class RunView(msgspec.Struct, frozen=True):
     troubles: Sequence[RobotsTrouble] = ()
     left_bytes: float | None = None
     """What the planner estimates to be left of all sites; None if it has no estimate for some site."""
+    is_round: bool = False
+    """Whether pages are fetched that earlier rounds have fetched; `done` has them from the start."""
 
     @property
     def is_live(self) -> bool:
@@ -246,7 +252,9 @@ class RunView(msgspec.Struct, frozen=True):
         if self.state == "finished":
             return 1.0
         to_fetch = self.waiting + self.in_flight
-        return _share_done(self.wire_bytes, self.left_bytes, self.done + self.failed, to_fetch)
+        settled = self.done + self.failed
+        settled = max(0, settled - to_fetch) if self.is_round else settled
+        return _share_done(self.wire_bytes, self.left_bytes, settled, to_fetch)
 
     @property
     def pages_per_s(self) -> float:
@@ -392,6 +400,7 @@ class RunMonitor:
         self._clock = clock
         self._is_over = is_over
         self.started_at, self.job = self.reader.crawl()
+        self.is_round = bool(self.reader.ask("SELECT 1 FROM round WHERE number > 0 LIMIT 1"))
         self._view: RunView | None = None
         self.meter = LinkMeter(sharing_log_of(run, self.job))
         self._last: Sample | None = None
@@ -470,6 +479,7 @@ class RunMonitor:
             counts_in_flight=last is None or last.in_flight is not None,
             seconds=list(self._seconds),
             left_bytes=total_left(left),
+            is_round=self.is_round,
         )
 
     def _state(self, last: Sample | None, sites_done: int) -> RunState:
@@ -482,7 +492,10 @@ class RunMonitor:
         rows = self._rows(now, is_live=is_live)
         rates = self._rates.read(now, {row.site: row.wire_bytes for row in rows}) if is_live else {}
         self._sites = [
-            state_of(now, self.started_at, row, rate, is_live=is_live, is_busy=rate > 0)
+            structs.replace(
+                state_of(now, self.started_at, row, rate, is_live=is_live, is_busy=rate > 0),
+                is_round=self.is_round,
+            )
             for row in rows
             for rate in (rates.get(row.site, 0.0),)
         ]
