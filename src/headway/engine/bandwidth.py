@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +32,7 @@ from headway.engine.stats import CrawlStats, SiteStats
 from headway.errors import HeadwayError
 from headway.model.command import DeadlineForecast
 from headway.model.page import Outcome, Site
-from headway.planning.allocator import Allocator, SiteDemand
+from headway.planning.allocator import Allocator, Decision, SiteDemand
 from headway.planning.caution import Doubt
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge, Remaining, SiteAssumptions, forecast_range
 from headway.planning.feasibility import Work
@@ -141,7 +142,7 @@ class LinkBound:
 _REPLAN_EVERY_S = 1.0
 _FEW_SITES = 150
 """With at most so many sites, each end of a site is followed by a new plan, of about a millisecond."""
-_PLAN_S, _PLAN_S_PER_SITE = 0.002, 1.5e-6
+_PLAN_S, _PLAN_S_PER_SITE = 0.002, 2e-6
 """The CPU time of a plan for many sites. It is counted and not measured, so that the same events lead to the
 same decisions on every machine."""
 _MAX_CPU_SHARE = 0.05
@@ -150,6 +151,11 @@ _HAND_ON_EVERY_S = 0.1
 """Between plans, the shares of the sites that have ended are handed on so often."""
 _ROWS_AT_ONCE = 5000
 """A plan for more sites is computed in several steps of the engine, with other events in between."""
+_ROWS_UPDATED_AT_ONCE = 800
+_BESIDE_S, _BESIDE_S_PER_SITE = 0.25, 2.5e-6
+"""Such a plan is decided in a thread, where NumPy works without the interpreter's lock. It takes effect this
+much later, and not when the thread has finished, so that the same events lead to the same decisions."""
+_beside = ThreadPoolExecutor(1, thread_name_prefix="headway-planner")
 _FILLERS = 2
 _HORIZON_S = Seconds(14 * 86400.0)
 _NEARLY_CAP = 0.95
@@ -200,8 +206,9 @@ class BandwidthPlanner:
         self._plan_at = Instant(-FOREVER)
         self._hand_on_at = FOREVER
         self._planned_at = self._handed_on_at = Instant(-FOREVER)
-        self._steps: Iterator[None] | None = None
-        """The plan that is being computed."""
+        self._steps: Iterator[Instant] | None = None
+        """The plan that is being computed: it yields when to go on."""
+        self._go_on_at = Instant(-FOREVER)
         self.next_at = Instant(-FOREVER)
         """When to call `allocate` again; `replan` brings it forward."""
         self.plans_made = 0
@@ -257,26 +264,30 @@ class BandwidthPlanner:
         else:
             if self._steps is None:
                 self._steps = self._plan(now, stats, frontier, bound)
-            for _ in self._steps:
-                # The other events of this moment come first.
-                self.next_at = now
+            elif now < self._go_on_at:
+                self.next_at = self._go_on_at
+                return None
+            for at in self._steps:
+                self.next_at = self._go_on_at = at
                 return None
             self._steps = None
         self.next_at = min(self._plan_at, self._hand_on_at)
         self._claims = self._claims_of(stats, bound.capacity_bytes_per_s)
         return None if _alike(before, self._claims) else self._claims
 
-    def _plan(self, now: Instant, stats: CrawlStats, frontier: Frontier, bound: LinkBound) -> Iterator[None]:
+    def _plan(
+        self, now: Instant, stats: CrawlStats, frontier: Frontier, bound: LinkBound
+    ) -> Iterator[Instant]:
         """Compute shares and forecasts; with many sites in steps, between which other events are applied."""
         self.plans_made += 1
         self._planned_at, self._plan_at, self._hand_on_at = now, FOREVER, FOREVER
         capacity_bytes_per_s = self._most_bytes_per_s = bound.capacity_bytes_per_s
         changed = frontier.take_changed()
         self._moved += changed
-        for first in range(0, len(changed), _ROWS_AT_ONCE // 4):
+        for first in range(0, len(changed), _ROWS_UPDATED_AT_ONCE):
             if first:
-                yield
-            part = changed[first : first + _ROWS_AT_ONCE // 4]
+                yield now
+            part = changed[first : first + _ROWS_UPDATED_AT_ONCE]
             self.table.update(now, stats, [frontier.at(number) for number in part], capacity_bytes_per_s)
         rows = self.table.wanting_rows()
         is_large = len(rows) > _ROWS_AT_ONCE
@@ -287,14 +298,23 @@ class BandwidthPlanner:
         pause_s = max(_REPLAN_EVERY_S, _pause_s(len(rows)))
         work = self.table.work(now, rows, capacity, self._allocator.seats)
         if is_large:
-            yield
+            yield now
         more_bytes = self.table.column(LEFT, rows) - self.table.column(EXPECTED, rows)
         doubt = Doubt(more_bytes, self.table.column(SPREAD, rows))
         self._arrived.advance(now, self._shares.rates, lambda row: stats.look_at(self.table.site(row)))
         work = replace(work, left_bytes=self._arrived.less(rows, work.left_bytes - more_bytes))
-        again_at = self._decide(now, rows, (work, doubt), capacity, Seconds(pause_s / 10))
+        at_least_s = Seconds(pause_s / 10)
+        if not self._allocator.takes_columns:
+            again_at = self._decide(now, rows, work, capacity, at_least_s)
+        elif is_large:
+            begun = _beside.submit(self._allocator.decide_columns, now, rows, work, float(at_least_s), doubt)
+            yield Instant(now + _BESIDE_S + _BESIDE_S_PER_SITE * len(rows))
+            again_at = self._follow(now, rows, work, begun.result())
+        else:
+            decision = self._allocator.decide_columns(now, rows, work, float(at_least_s), doubt)
+            again_at = self._follow(now, rows, work, decision)
         if is_large:
-            yield
+            yield now
         self._forecasts = self._outlook.changed(now, rows, self.table, self._advise)
         earliest = now if len(rows) <= _FEW_SITES else Instant(now + _pause_s(len(rows)))
         self._plan_at = min(self._plan_at, max(earliest, min(again_at, Instant(now + pause_s))))
@@ -305,25 +325,24 @@ class BandwidthPlanner:
             # Sites may have ended since the first step.
             self._hand_on_at = now
 
+    def _follow(self, now: Instant, rows: IntArray, work: Work, decision: Decision) -> Instant:
+        """Take a decision, made for `now`. Returns when to decide again."""
+        served = np.flatnonzero(decision.rates)
+        rates = dict(zip(rows[served].tolist(), decision.rates[served].tolist(), strict=True))
+        self._shares.set(rates, rows[decision.order], work.link.at(0.0), self._allocator.seats)
+        self._outlook.foresee(now, rows, now + decision.ends_s, decision.late)
+        self.started = self._may_start(rows) if decision.is_tight else None
+        return Instant(now + decision.until_s)
+
     def _decide(
         self,
         now: Instant,
         rows: IntArray,
-        estimated: tuple[Work, Doubt],
+        work: Work,
         capacity: Capacity,
         at_least_s: Seconds,
     ) -> Instant:
-        """Let the allocator decide by the expected work and the doubt about it. Returns when it wants to
-        decide again."""
-        work, doubt = estimated
-        if self._allocator.takes_columns:
-            decision = self._allocator.decide_columns(now, rows, work, float(at_least_s), doubt)
-            served = np.flatnonzero(decision.rates)
-            rates = dict(zip(rows[served].tolist(), decision.rates[served].tolist(), strict=True))
-            self._shares.set(rates, rows[decision.order], work.link.at(0.0), self._allocator.seats)
-            self._outlook.foresee(now, rows, now + decision.ends_s, decision.late)
-            self.started = self._may_start(rows) if decision.is_tight else None
-            return Instant(now + decision.until_s)
+        """Let an allocator decide that takes objects. Returns when it wants to decide again."""
         demands = [
             structs.replace(
                 demand,

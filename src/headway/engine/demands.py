@@ -43,6 +43,7 @@ from headway.policy.site_rules import BySite, SiteRules
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _FIRST_ROWS = 64
+_MOST_ALIKE = 4096
 
 IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
 ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT = range(9, 15)
@@ -73,6 +74,8 @@ class DemandTable:
         self._knowledge = knowledge
         self._rows: NDArray[np.float64] = np.zeros((_FIRST_ROWS, _COLUMNS))
         self._sites: list[Site] = []
+        self._alike: dict[tuple[object, ...], tuple[float, ...]] = {}
+        """Rows of sites of which nothing was requested, by what they depend on: most sites are alike."""
         self.rows_computed = 0
         """How many rows were computed since the start: the work of keeping the table up to date."""
 
@@ -105,6 +108,33 @@ class DemandTable:
             self._rows = larger
 
     def _row(
+        self, now: Instant, site_stats: SiteStats, queue: MemorySiteQueue, most_bytes_per_s: BytesPerSecond
+    ) -> tuple[float, ...]:
+        task = site_stats.task
+        if site_stats.answers or site_stats.in_flight or site_stats.site in self._knowledge.sites:
+            return self._computed(now, site_stats, queue, most_bytes_per_s)
+        key = (
+            queue.waiting,
+            queue.deferred_visits,
+            queue.busy,
+            task.expected_bytes,
+            task.max_pages,
+            task.max_bytes,
+            task.cap_bytes_per_s,
+            None if site_stats.rules is None else site_stats.rules.crawl_delay_s,
+            site_stats.links_seen,
+            most_bytes_per_s,
+            self._server_rate(now, site_stats),
+        )
+        row = self._alike.get(key)
+        if row is None:
+            if len(self._alike) >= _MOST_ALIKE:
+                self._alike.clear()
+            row = self._alike[key] = self._computed(now, site_stats, queue, most_bytes_per_s)
+        due_at = math.inf if task.deadline_at is None else task.deadline_at
+        return (*row[:DUE_AT], due_at, task.weight, *row[WEIGHT + 1 :])
+
+    def _computed(
         self, now: Instant, site_stats: SiteStats, queue: MemorySiteQueue, most_bytes_per_s: BytesPerSecond
     ) -> tuple[float, ...]:
         task = site_stats.task

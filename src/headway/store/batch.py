@@ -38,18 +38,22 @@ _LEFT_OUT = (PageState.EXCLUDED.value, Kind.OUT_OF_SCOPE.value)
 class Numbers:
     """What the database has given out so far. A commit works on a copy, which counts if it succeeds."""
 
-    def __init__(self, site_ids: dict[Site, int], next_place: int, next_page_id: int) -> None:
+    def __init__(
+        self, site_ids: dict[Site, int], next_place: int, next_page_id: int, next_position: int
+    ) -> None:
         self._site_ids = site_ids
         self.new_site_ids: dict[Site, int] = {}
         self._next_place = next_place
         self._next_page_id = next_page_id
+        self._next_position = next_position
 
     def copy(self) -> Numbers:
-        return Numbers(self._site_ids, self._next_place, self._next_page_id)
+        return Numbers(self._site_ids, self._next_place, self._next_page_id, self._next_position)
 
     def accept(self, changed: Numbers) -> None:
         self._site_ids.update(changed.new_site_ids)
         self._next_place, self._next_page_id = changed._next_place, changed._next_page_id
+        self._next_position = changed._next_position
 
     def site_id(self, site: Site) -> int:
         number = self._site_ids.get(site) or self.new_site_ids.get(site)
@@ -63,6 +67,11 @@ class Numbers:
     def take_place(self) -> int:
         self._next_place += 1
         return self._next_place - 1
+
+    def take_positions(self, count: int) -> range:
+        """Of tasks, in the order in which they came."""
+        self._next_position += count
+        return range(self._next_position - count, self._next_position)
 
     def take_page_id(self) -> int:
         self._next_page_id += 1
@@ -221,10 +230,10 @@ class BatchWriter:
         for each in sites:
             if each.robots_bytes:
                 self._sums_of(number(each.site)).wire_bytes += each.robots_bytes
-        (last,) = self._run(sql.LAST_TASK).fetchone() if tasks else (0,)
+        positions = self._numbers.take_positions(len(tasks))
         task_rows = [
             (position, *rows.task_row(number(task.site), task))
-            for position, task in enumerate(tasks, int(last) + 1)
+            for position, task in zip(positions, tasks, strict=True)
         ]
         latest = {each.site: each for each in sites}
         site_rows = [

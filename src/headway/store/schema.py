@@ -38,7 +38,7 @@ PUT_TASK = """
         weight = excluded.weight, max_pages = excluded.max_pages, max_bytes = excluded.max_bytes,
         expected_bytes = excluded.expected_bytes, cap_bytes_per_s = excluded.cap_bytes_per_s"""
 LAST_TASK = "SELECT coalesce(max(position), 0) FROM task"
-"""Read once for a batch: the column has no index."""
+"""Read once: the column has no index."""
 PUT_SITE = "UPDATE site SET free_at = ?, failures_in_a_row = ?, ended_at = ? WHERE id = ?"
 PUT_ROBOTS = """
     INSERT INTO robots VALUES (?, ?, ?)

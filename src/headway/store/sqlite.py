@@ -300,7 +300,8 @@ class SqliteStore:
         site_ids = {Site(site): number for number, site in query("SELECT id, site FROM site")}
         (last_place,) = query("SELECT coalesce(max(place), 0) FROM waiting").fetchone()
         (last_page_id,) = query("SELECT coalesce(max(id), 0) FROM page").fetchone()
-        return Numbers(site_ids, last_place + 1, last_page_id + 1)
+        (last_position,) = query(sql.LAST_TASK).fetchone()
+        return Numbers(site_ids, last_place + 1, last_page_id + 1, last_position + 1)
 
     def _find_content(self, digest: str) -> tuple[Original, str] | None:
         fingerprint = rows.fingerprint_of(digest)
