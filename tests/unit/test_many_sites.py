@@ -140,6 +140,29 @@ def test_tasks_keep_the_order_in_which_they_were_first_saved(tmp_path: Path) -> 
     ]
 
 
+def test_the_log_of_the_store_is_copied_into_the_file_by_a_thread_and_begins_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "crawl.sqlite")
+    store.create(NOW, {})
+    store.checkpoint_bytes = 200_000
+    begins_again, longest, before = 0, 0, 0
+    for part in range(300):
+        pages = tuple(page_of(part, page) for page in range(90))
+        store.commit([SaveTasks((Task(site_of(part)),)), SaveFound(pages)], {})
+        length = (tmp_path / "crawl.sqlite-wal").stat().st_size
+        begins_again += length < before
+        longest, before = max(longest, length), length
+        if store._checkpoint is not None:
+            store._checkpoint.result()
+    assert begins_again > 3
+    assert longest < 1_000_000
+    store.close()
+    kept = SqliteStore(tmp_path / "crawl.sqlite")
+    snapshot = kept.load()
+    kept.close()
+    assert snapshot is not None
+    assert (len(snapshot.tasks), len(snapshot.waiting)) == (300, 27_000)
+
+
 # -- the planner ------------------------------------------------------------------------------------------
 
 CAPACITY = 1_000_000.0

@@ -282,13 +282,8 @@ class BandwidthPlanner:
         self.plans_made += 1
         self._planned_at, self._plan_at, self._hand_on_at = now, FOREVER, FOREVER
         capacity_bytes_per_s = self._most_bytes_per_s = bound.capacity_bytes_per_s
-        changed = frontier.take_changed()
-        self._moved += changed
-        for first in range(0, len(changed), _ROWS_UPDATED_AT_ONCE):
-            if first:
-                yield now
-            part = changed[first : first + _ROWS_UPDATED_AT_ONCE]
-            self.table.update(now, stats, [frontier.at(number) for number in part], capacity_bytes_per_s)
+        while len(self._update(now, stats, frontier)) == _ROWS_UPDATED_AT_ONCE:
+            yield now
         rows = self.table.wanting_rows()
         is_large = len(rows) > _ROWS_AT_ONCE
         self._rows = len(rows)
@@ -375,10 +370,14 @@ class BandwidthPlanner:
 
     def _hand_on(self, now: Instant, stats: CrawlStats, frontier: Frontier) -> None:
         self._handed_on_at, self._hand_on_at = now, FOREVER
-        changed = frontier.take_changed()
+        self._shares.hand_on(self._update(now, stats, frontier), self.table)
+
+    def _update(self, now: Instant, stats: CrawlStats, frontier: Frontier) -> Sequence[int]:
+        """Compute the rows of sites that have changed, as many as fit into a step; returns them."""
+        changed = frontier.take_changed(_ROWS_UPDATED_AT_ONCE)
         self._moved += changed
         self.table.update(now, stats, [frontier.at(number) for number in changed], self._most_bytes_per_s)
-        self._shares.hand_on(changed, self.table)
+        return changed
 
     def take_moved(self) -> list[int]:
         """The sites whose demands were computed since the last call: their latest starts may be others."""

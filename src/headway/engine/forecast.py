@@ -50,7 +50,7 @@ _MOST_ROWS = 1000
 """More sites are computed as groups of sites that are alike."""
 _ALIKE = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
 """Sites are alike if they differ by less than such a factor: the first that leaves few enough groups."""
-_READ_AT_ONCE = 1500
+_READ_AT_ONCE = 400
 _STEPS_AT_ONCE, _LOOK_S = 2, 0.5
 """A look takes some milliseconds at most, also with very many sites: it goes on with what the last began."""
 _JUDGED_SITES = 10_000

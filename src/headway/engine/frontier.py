@@ -399,15 +399,17 @@ class Frontier:
         if self.number_of(site) >= 0:
             self._mark(self.queue(site))
 
-    def take_changed(self) -> Sequence[int]:
-        """The numbers of the queues that have changed since the last call, each once."""
-        changed, self._noted = self._noted, array("i")
+    def take_changed(self, most: int) -> Sequence[int]:
+        """The numbers of queues that have changed since they were last returned, each once and at most so
+        many."""
+        changed = self._noted[:most]
+        del self._noted[:most]
         for number in changed:
             self._flags[number] &= ~_NOTED
         return changed
 
     def take_unseen(self, most: int) -> Sequence[int]:
-        """As `take_changed`, for one who only looks, and at most so many."""
+        """As `take_changed`, for one who only looks."""
         unseen = self._unseen[:most]
         del self._unseen[:most]
         for number in unseen:
@@ -425,8 +427,11 @@ class Frontier:
             self._reorder(self._learning)
         for number in self._sleeping.move_until(now, self._ready):
             self._mark(self.queue(self._numbers.sites[number]))
-        if not self._changed:
-            return
+        if self._changed:
+            self.place_changed(now)
+
+    def place_changed(self, now: Instant) -> None:
+        """Bring the places of changed sites in the heaps up to date."""
         changed, self._changed = self._changed, []
         for queue in changed:
             self._place(now, queue)

@@ -360,6 +360,8 @@ class Engine:
         for site, count in snapshot.unloaded.items():
             sites.add(site)
             self.frontier.count_stored(site, count, snapshot.first_ranks.get(site))
+        # Part by part, and not all sites in the step that asks for the first page.
+        self.frontier.place_changed(now)
 
     def _progressed(self, now: Instant, progress: SiteProgress) -> None:
         is_new = self.frontier.number_of(progress.site) < 0

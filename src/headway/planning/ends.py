@@ -141,6 +141,7 @@ def _page_times(
 # left): the true progress cannot be seen. Draws of a simulation are no ranges: they hold 66% of the time
 # where 80% is wanted.
 
+_COLUMNS_KEPT = 64
 BUCKETS = 5
 """Of foreseen progress, from 0 to 1."""
 WANTED = 0.8
@@ -186,19 +187,27 @@ class Factors:
     def __init__(self, probabilities: Sequence[float], rows: Sequence[Sequence[float]]) -> None:
         self._probabilities = np.array(probabilities)
         self._rows = np.array(rows)
+        self._middles = (np.arange(BUCKETS) + 0.5) / BUCKETS
+        self._columns: dict[float, Floats] = {}
+        """By probability: the factor in each bucket."""
 
     def of(self, progress: Floats, probability: float) -> Floats:
         """The factor that a true time left stays below with this probability; between the buckets' middles
         it is interpolated."""
-        column = np.array([np.interp(probability, self._probabilities, row) for row in self._rows])
-        middles = (np.arange(BUCKETS) + 0.5) / BUCKETS
-        factor: Floats = np.interp(progress, middles, column)
+        column = self._columns.get(probability)
+        if column is None:
+            if len(self._columns) >= _COLUMNS_KEPT:
+                self._columns.clear()
+            column = np.array([np.interp(probability, self._probabilities, row) for row in self._rows])
+            self._columns[probability] = column
+        factor: Floats = np.interp(progress, self._middles, column)
         return factor
 
     def chance(self, progress: float, factor: float) -> float:
         """The probability that the true time left is at most `factor` times the forecast."""
-        middles = (np.arange(BUCKETS) + 0.5) / BUCKETS
-        row = [float(np.interp(progress, middles, column)) for column in self._rows.T]
+        place = min(max(progress * BUCKETS - 0.5, 0.0), BUCKETS - 1.0)
+        low = min(int(place), BUCKETS - 2)
+        row = self._rows[low] + (place - low) * (self._rows[low + 1] - self._rows[low])
         return float(np.interp(factor, row, self._probabilities, left=0.0, right=1.0))
 
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from headway.archive.files import clear_errors
@@ -161,7 +161,9 @@ _APPLICATION_ID = 0x68647779
 _CACHE_KIB = 16 * 1024
 """A crawl's memory grows until this is full. Up to 1.5 million URLs a larger one saved nothing that could be
 told from the machine's own ups and downs: rows of a site lie together, and the system has a cache as well."""
-_CHECKPOINT_PAGES = 64 * 1024
+CHECKPOINT_BYTES = 256 << 20
+"""`SqliteStore` copies the write-ahead log into the file when it is longer: in a thread, because that takes
+half a second."""
 _BUSY_MS = 10_000
 
 TABLES = """
@@ -360,12 +362,21 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(
+                "PRAGMA journal_size_limit = 0"
+            )  # so that the size of the log says what it holds
             connection.execute("PRAGMA temp_store = MEMORY")
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def checkpoint(path: Path) -> None:
+    """Copy what the write-ahead log holds now into the file, beside a connection that goes on writing."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=_BUSY_MS / 1000)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def close_for_good(connection: sqlite3.Connection) -> None:

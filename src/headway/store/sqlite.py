@@ -7,6 +7,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,10 @@ class SqliteStore:
         self._rank_of: Callable[[Page], float] = rows.as_found
         self._samples: list[tuple[object, ...]] = []
         self._course: list[SiteSample] = []
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headway-store")
+        self._checkpoint: Future[None] | None = None
+        self._log = self.path.with_name(f"{self.path.name}-wal")
+        self.checkpoint_bytes = sql.CHECKPOINT_BYTES
         self._lock_fd = schema.lock(self.path)
         try:
             self._connection = schema.open_for_writing(self.path)
@@ -203,6 +208,21 @@ class SqliteStore:
             self._known.add(fingerprint)
         del self._samples[: len(samples)]
         del self._course[: len(course)]
+        self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Have the write-ahead log copied into the file, when it has become long. A thread copies most of it;
+        the rest, written meanwhile, is copied here, so that the log begins again."""
+        if self._checkpoint is None:
+            with suppress(FileNotFoundError):
+                if self._log.stat().st_size > self.checkpoint_bytes:
+                    self._checkpoint = self._beside.submit(sql.checkpoint, self.path)
+        elif self._checkpoint.done():
+            problem, self._checkpoint = self._checkpoint.exception(), None
+            with self._mutex, clear_errors(self.path):
+                if problem is not None:
+                    raise problem
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def record_sample(
         self,
@@ -266,6 +286,7 @@ class SqliteStore:
             if self._lock_fd < 0:
                 return
             try:
+                self._beside.shutdown()
                 with clear_errors(self.path):
                     schema.close_for_good(self._connection)
             finally:
