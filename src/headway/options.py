@@ -46,6 +46,13 @@ class TimetableEntry(TypedDict, total=False):
     hours: str
 
 
+class IdentityOptions(TypedDict, total=False):
+    """A key that requests are signed with, as in `[crawl.identity]`."""
+
+    folder: str | None
+    sign: Literal["always", "on-challenge", "never"]
+
+
 class Timeouts(TypedDict, total=False):
     """How long to wait for a server, as in `[crawl.timeouts]`."""
 
@@ -136,6 +143,7 @@ class CrawlOptions(TypedDict, total=False):
     policy: str | AllocationPolicy
     crawlers: int | None
     user_agent: str
+    contact: str | None
     strategy: str | Ordering | Callable[[], Ordering] | None
     scores: Mapping[str, float]
     scorer: str | Callable[[QueuedPage], float] | None
@@ -183,6 +191,7 @@ class CrawlOptions(TypedDict, total=False):
     country: str | None
     holidays: Sequence[str]
     timetable: Sequence[TimetableEntry]
+    identity: IdentityOptions
     timeouts: Timeouts
     limits: Limits
     scope: Scope

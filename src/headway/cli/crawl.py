@@ -26,12 +26,13 @@ from headway.cli.frame import (
     results,
     stdout,
 )
+from headway.cli.inspect import beside, serve_options
 from headway.cli.options import job_options, learning_options, learnt_by, set_options
 from headway.cli.running import Progress, RunType, allow_many_files, drain_on_signals, print_summary, tell
-from headway.cli.serve import beside, serve_options
 from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert, read_job_file
+from headway.config.schema import DEFAULT_USER_AGENT
 from headway.engine.start_pages import LEADS_OUT
 from headway.errors import HeadwayError, JobError
 from headway.model.page import Kind
@@ -309,6 +310,8 @@ def run_job(
     if run.folder.snapshot is None or begins_round:
         _say_folders(log, job)
         _say_shortage(log, job)
+    if run.folder.snapshot is None:
+        _say_contact(log, job)
     look_for_garbage_seldom()
     with Progress(log, run.view, job.zone) as progress, beside(out, log, serve_at):
         try:
@@ -317,6 +320,17 @@ def run_job(
             report_failure(job, out, out, problem, log)
             raise
     return conclude_crawl(job, out, out, log, as_json=as_json, interrupted=run.interrupted)
+
+
+def _say_contact(log: Log, job: Job) -> None:
+    """Once for each crawl, and not for one of a network of its own."""
+    crawl = job.file.crawl
+    if crawl.user_agent == DEFAULT_USER_AGENT and crawl.contact is None and not crawl.allow_private:
+        log.say(
+            "contact",
+            "no contact is given: an owner of a site cannot ask you to slow down, and may block you instead; "
+            'give one with --contact you@example.org or contact = "..." in [crawl]',
+        )
 
 
 def conclude_crawl(

@@ -13,7 +13,7 @@ import click
 from headway.archive.files import clear_errors
 from headway.cli.crawl import run_job
 from headway.cli.frame import INTERRUPTED, Log, log_options, printable
-from headway.cli.serve import serve_options
+from headway.cli.inspect import serve_options
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
 from headway.demoweb import Scope, Served, ServedProcess, design_web

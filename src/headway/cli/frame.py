@@ -157,6 +157,7 @@ SUMMARIES = {
     "demo": "Crawl a small web that headway serves itself.",
     "export": "Export a run: CSV, JSON Lines, Parquet, SQLite, WACZ, files.",
     "init": "Write a job file, with comments.",
+    "identity": "Make a key pair that says who crawls, and what to publish with it.",
     "limit": "Change the bandwidth limit of a crawl.",
     "listen-squid": "Refetch what the users of a Squid proxy request, to keep the copies fresh.",
     "plan": "Check whether the deadlines can be met, and with which bandwidth.",
@@ -176,9 +177,11 @@ _MODULES = {
     "init": "setup",
     "limit": "inspect",
     "rebuild": "inspect",
+    "identity": "options",
     "report": "inspect",
     "schema": "options",
     "service": "setup",
+    "serve": "inspect",
     "status": "inspect",
     "verify": "inspect",
 }
@@ -188,6 +191,7 @@ for -."""
 _CRAWLERS = frozenset({"collect", "crawl"})
 
 _EXTRAS = {
+    "cryptography": "identity",
     "cssselect": "extract",
     "holidays": "holidays",
     "lxml": "extract",

@@ -1,8 +1,9 @@
-"""Command-line options that set keys of the job file, made from the declaration of the keys; and
-`headway schema`, which prints that declaration."""
+"""Command-line options that set keys of the job file, made from the declaration of the keys; `headway
+schema`, which prints that declaration; and `headway identity`, which makes the key that a job names."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +14,11 @@ import msgspec
 from headway.config.keys import DeclaredKey, Option, Table, all_keys, json_schema
 from headway.config.reading import Source
 from headway.config.schema import JobFile
-from headway.config.values import FLAG, toml
+from headway.config.values import CONTACT, FLAG, NETWORK, toml
+from headway.errors import HeadwayError
+from headway.policy.scope import product_token
 from headway.store.learnt import LearntStore, default_place
+from headway.units import Instant, parse_duration, utc_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -133,3 +137,65 @@ def schema_command() -> None:
         #:schema job.schema.json
     """
     click.echo(msgspec.json.format(msgspec.json.encode(json_schema(JobFile)), indent=2).decode())
+
+
+@click.group("identity")
+def identity_command() -> None:
+    """Make a key pair that says who crawls, and what to publish with it.
+
+    With the key, requests are signed as Web Bot Auth has it (RFC 9421), so that the owner of a site can tell
+    your crawler from others that use its name.
+    """
+
+
+@identity_command.command("init", short_help="Make a key, and what to publish with it.")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--agent", required=True, metavar="URL", help="Where you publish it: https://bot.example.org")
+@click.option("--contact", required=True, metavar="CONTACT", help="An e-mail address or a web page.")
+@click.option("--name", default="headway", show_default=True, help="Your product token in robots.txt.")
+@click.option("--range", "ranges", multiple=True, metavar="CIDR", help="Addresses you crawl from.")
+@click.option("--valid", default="365 d", show_default=True, metavar="TIME", help="How long the key is used.")
+@click.option("--rotate", "rotates", is_flag=True, help="Make a new key; the earlier one stays published.")
+def init_command(
+    folder: Path, *, agent: str, contact: str, name: str, ranges: tuple[str, ...], valid: str, rotates: bool
+) -> int:
+    """Make a key, and a folder "publish" for your web server: public key, bot page and address ranges."""
+    from headway.http.signatures import PUBLISHED, check_agent, make_identity
+
+    product = product_token(name)
+    if not product:
+        raise HeadwayError(f"--name: {name!r} has no product token such as 'mybot'")
+    try:
+        about = make_identity(
+            folder,
+            Instant(time.time()),
+            agent=check_agent(agent),
+            name=name,
+            contact=CONTACT.read(contact),
+            ranges=[NETWORK.read(each) for each in ranges],
+            lasts_s=parse_duration(valid),
+            rotates=rotates,
+        )
+    except OSError as problem:
+        raise HeadwayError(f"{folder}: {problem.strerror}") from None
+    click.echo(f"key {about.kid} in {folder}; nobody else may read it")
+    click.echo(f"publish the files of {folder / PUBLISHED} at {about.agent}/, then write in your job:\n")
+    click.echo(f"[crawl]\nuser_agent = {toml(f'{name} (+{about.agent}/bot.html)')}")
+    click.echo(f"contact = {toml(about.contact)}\n\n[crawl.identity]\nfolder = {toml(str(folder))}")
+    return 0
+
+
+@identity_command.command("show", short_help="Check a key.")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def show_command(folder: Path) -> int:
+    """Check a key, and show what it is called and how long it is valid."""
+    from headway.http.signatures import load_signer
+
+    about = load_signer(folder, Instant(time.time())).about
+    click.echo(
+        f"key      {about.kid}\nagent    {about.agent}\nname     {about.name}\ncontact  {about.contact}"
+    )
+    click.echo(f"valid    until {utc_text(Instant(about.expires_at))}")
+    for each in about.ranges:
+        click.echo(f"range    {each}")
+    return 0

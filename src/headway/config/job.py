@@ -18,6 +18,7 @@ from headway.config.keys import root_of
 from headway.config.reading import (
     Path,
     Source,
+    as_run,
     convert,
     groups_of,
     link_part_of,
@@ -25,6 +26,7 @@ from headway.config.reading import (
     read_table,
     read_values,
     setting_suggestion,
+    signer_of,
     timetable_of,
 )
 from headway.config.schema import ExtractField, ExtractTable, JobFile, SiteTable
@@ -35,6 +37,7 @@ from headway.config.values import Rounds, deadline_at, machine_zone, toml, witho
 from headway.errors import HeadwayError, JobError, install_command
 from headway.http.identity import Identity
 from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
+from headway.http.signatures import Signer
 from headway.model.page import Page, Site, Task
 from headway.pages.extract import RESERVED, Extractor, Field, Rule
 from headway.pages.url import keyed, page_of
@@ -107,6 +110,8 @@ class Job(msgspec.Struct, frozen=True):
     max_crawl_delay_s: Seconds
     groups: GroupRules
     """What holds for servers and domains."""
+    signer: Signer | None
+    """Signs requests."""
     timeouts: Timeouts
     limits: Limits
     extraction_s: float
@@ -168,6 +173,9 @@ class Job(msgspec.Struct, frozen=True):
         crawl = self.file.crawl
         return ClientOptions(
             user_agent=crawl.user_agent,
+            sender=crawl.contact if crawl.contact is not None and "@" in crawl.contact else "",
+            signer=self.signer,
+            signs_first=crawl.identity.sign == "always",
             timeouts=self.timeouts,
             limits=self.limits,
             allow_private=crawl.allow_private,
@@ -305,7 +313,7 @@ class _Builder:
         timetable = self._timetable(zone)
         self._check_hours(sites, timetable)
         limits = crawl["limits"]
-        file, listed = self._file, None
+        file, listed = as_run(self._file, self._source), None
         if self._listed is not None:
             crawl_table = msgspec.structs.replace(file.crawl, sites_from=str(self._listed.path))
             file = msgspec.structs.replace(file, crawl=crawl_table)
@@ -323,6 +331,7 @@ class _Builder:
             backoff_s=crawl["backoff"],
             max_backoff_s=crawl["max_backoff"],
             max_crawl_delay_s=crawl["max_crawl_delay"],
+            signer=signer_of(file.crawl.identity, now),
             groups=groups_of(crawl, self._values["server"], self._source),
             timeouts=timeouts_of(crawl["timeouts"]),
             limits=msgspec.structs.replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import re
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,15 @@ from headway.config.keys import (
     root_of,
     suggestion,
 )
-from headway.config.schema import JobFile, ScrapySettings
+from headway.config.schema import DEFAULT_USER_AGENT, JobFile, ScrapySettings
+from headway.config.tables import IdentityTable
 from headway.config.values import LinkPart, as_written, check_type, given
 from headway.errors import HeadwayError, JobError, UnitError
+from headway.http.signatures import Signer, load_signer
 from headway.policy.scope import registered_domain
 from headway.policy.server_groups import GroupRule, GroupRules
 from headway.policy.timetable import Entry, Timetable
-from headway.units import UNBOUNDED
+from headway.units import UNBOUNDED, Instant
 
 _NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
@@ -359,3 +362,26 @@ def groups_of(crawl: Mapping[str, Any], servers: Sequence[Mapping[str, Any]], so
         exceptions=tuple(exceptions),
         follow_sites=crawl["server_interval"] is None and crawl["domain_interval"] is None and not exceptions,
     )
+
+
+def as_run(file: JobFile, source: Source) -> JobFile:
+    """The job as a run remembers it: the default user agent names the contact, if there is one, and the
+    folder of the key does not depend on where the job file is."""
+    crawl = file.crawl
+    if crawl.contact is not None and crawl.user_agent == DEFAULT_USER_AGENT:
+        shown = crawl.contact if "@" not in crawl.contact else f"mailto:{crawl.contact}"
+        crawl = msgspec.structs.replace(crawl, user_agent=f"{DEFAULT_USER_AGENT} (+{shown})")
+    if crawl.identity.folder is not None:
+        folder = FilePath(crawl.identity.folder).expanduser()
+        if source.folder is not None and not source.is_overruled("crawl.identity.folder"):
+            folder = source.folder / folder
+        table = msgspec.structs.replace(crawl.identity, folder=str(folder.absolute()))
+        crawl = msgspec.structs.replace(crawl, identity=table)
+    return file if crawl is file.crawl else msgspec.structs.replace(file, crawl=crawl)
+
+
+def signer_of(table: IdentityTable, now: Instant | None) -> Signer | None:
+    """The key that requests are signed with; None if they are not."""
+    if table.folder is None or table.sign == "never":
+        return None
+    return load_signer(FilePath(table.folder), Instant(time.time()) if now is None else now)

@@ -17,6 +17,7 @@ from headway.config.keys import Option, Table, key
 from headway.config.tables import (
     DEADLINE_TEXT,
     EndTable,
+    IdentityTable,
     LimitsTable,
     QuotaTable,
     RevisitTable,
@@ -30,7 +31,7 @@ from headway.policy.ordering import ORDERING_NAMES
 from headway.policy.scope import DEFAULT_TYPES
 from headway.version import __version__
 
-DEFAULT_USER_AGENT = f"headway/{__version__} (+https://headway.example/bot)"
+DEFAULT_USER_AGENT = f"headway/{__version__}"
 
 Objective = Literal["max-completion", "sum-completion", "tardiness", "late-sites"]
 Mirrors = Literal["report", "skip", "ignore"]
@@ -79,6 +80,11 @@ class CrawlTable(Table, frozen=True):
         option=Option("--user-agent TEXT", "User-Agent header; name a web page about your crawl in it."),
         example="mybot/1.0 (+https://example.org/bot)", default="`headway/VERSION ...`",
     )] = DEFAULT_USER_AGENT
+    contact: Annotated[str | None, key(
+        "who answers for the crawl: an e-mail address, sent as `From`, or a web page. It is added to the "
+        "`user_agent` if that is the default", v.CONTACT, aliases="from email mail operator owner",
+        option=Option("--contact CONTACT", "E-mail address or web page of whoever answers for the crawl."),
+    )] = None
     strategy: Annotated[str | None, key(
         "the order of sites and pages: [strategies](strategies.md), or [your own]"
         "(../how-to/write-a-policy.md) by its dotted path, as `mypackage.orders:Newest`", v.STRATEGY,
@@ -282,6 +288,9 @@ class CrawlTable(Table, frozen=True):
     country: Annotated[str | None, key(_COUNTRY, v.COUNTRY, aliases="holiday_country")] = None
     holidays: Annotated[tuple[str, ...], key("more holidays", v.DATE, aliases="holiday")] = ()
     timetable: Annotated[tuple[TimetableEntry, ...], key(_TIMETABLE, aliases="schedule hours")] = ()
+    identity: Annotated[IdentityTable, key(
+        "a key that requests are signed with", aliases="signature signatures web_bot_auth",
+    )] = IdentityTable()
     timeouts: Annotated[TimeoutsTable, key("how long to wait for an answer")] = TimeoutsTable()
     limits: Annotated[LimitsTable, key("how large an answer may be", aliases="sizes")] = LimitsTable()
     scope: Annotated[ScopeTable, key(

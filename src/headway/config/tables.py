@@ -195,6 +195,18 @@ class EndTable(Table, frozen=True):
     )] = "60 s"
 
 
+class IdentityTable(Table, frozen=True):
+    """A key made by [`headway identity init`](../how-to/identity.md), and when it signs requests."""
+
+    folder: Annotated[str | None, key(
+        "the folder with the key", example="identity", aliases="key path dir",
+    )] = None
+    sign: Annotated[Literal["always", "on-challenge", "never"], key(
+        "`on-challenge`: from the first answer of a site on that asks for a signature or refuses a request",
+        aliases="signing signatures",
+    )] = "always"
+
+
 class TimeoutsTable(Table, frozen=True):
     """How long to wait for one answer."""
 

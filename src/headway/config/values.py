@@ -266,6 +266,17 @@ def network(text: str) -> str:
         raise UnitError(f"{text!r} is neither an address nor a network such as '192.0.2.0/24'") from None
 
 
+def contact(text: str) -> str:
+    """An e-mail address or a web page. It is sent with each request."""
+    is_page = text.startswith(("https://", "http://")) and page_of(text) is not None
+    if not text.isascii() or not (
+        is_page or re.fullmatch(r"[\w.!#$%&'*+/=?^`{|}~-]+@[\w-]+(\.[\w-]+)+", text)
+    ):
+        raise UnitError(f"{text!r} is neither an e-mail address nor the URL of a web page")
+    return text
+
+
+CONTACT = Kind(noun="an e-mail address or a URL", example="crawl@example.org", parse=contact)
 NETWORK = Kind(noun="a network", example="192.0.2.0/24", parse=network)
 BOUND = Kind(noun="a rate or a part of the link", example="5 Mbit/s", parse=parse_bound, above=0)
 

@@ -37,6 +37,8 @@ _STALE_AFTER_S = 0.5
 """A server may close a connection that was idle for longer than this without our knowing yet."""
 _STALLED_AFTER_S = 3.0
 _LOOK_FOR_STALLED_EVERY_S = 1.0
+_CHALLENGES = frozenset({401, 402, 403})
+_MOST_CHALLENGED = 100_000
 _LONG_BYTES = 128 * 1024
 """Joining and decoding a longer payload on the event loop would delay the other sites."""
 _DECODING_THREADS = 2
@@ -58,7 +60,11 @@ class HttpFetcher:
         up_bytes_per_s: BytesPerSecond = UNBOUNDED,
     ) -> None:
         self._clock = clock
-        self._heads = RequestHeads(options.user_agent)
+        self._heads = RequestHeads(options.user_agent, sender=options.sender)
+        self._signer = options.signer
+        self._signs_first = options.signs_first
+        self._challenged: dict[Site, None] = {}
+        """Sites whose requests are signed, because they asked for it or refused one without."""
         self._limits = options.limits
         self._resolver = Resolver(lookup)
         self._pacer = Pacer(
@@ -188,9 +194,25 @@ class HttpFetcher:
         try:
             if self._memory.is_short:
                 await self._wait_for_memory(attempt)
-            return await self._fetch(attempt, target)
+            response = await self._fetch(attempt, target)
+            if self._asks_for_signature(site, response):
+                attempt = Attempt(request, self._clock.now(), asyncio.get_running_loop().time())
+                attempt.head = self._request_head(request, target)
+                response = await self._fetch(attempt, target)
+            return response
         finally:
             self._release(site)
+
+    def _asks_for_signature(self, site: Site, response: Response) -> bool:
+        """Whether a site wants to know who asks, and has not been told."""
+        if self._signer is None or self._signs_first or site in self._challenged:
+            return False
+        if response.status not in _CHALLENGES and not response.header("accept-signature"):
+            return False
+        if len(self._challenged) >= _MOST_CHALLENGED:
+            del self._challenged[next(iter(self._challenged))]
+        self._challenged[site] = None
+        return True
 
     def _release(self, site: Site) -> None:
         self._busy.discard(site)
@@ -350,6 +372,8 @@ class HttpFetcher:
         if proxy is not None and not target.origin.secure:
             path = f"http://{authority}{path}"
             extra = (*extra, *proxy.headers())
+        if self._signer is not None and (self._signs_first or request.site in self._challenged):
+            extra = (*extra, *self._signer.headers(self._clock.now(), authority))
         if request.form is not None:
             return self._heads.with_form(path, authority, extra, request.form)
         return self._heads.of(path, authority, extra, close_after=request.close_after)

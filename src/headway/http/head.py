@@ -71,8 +71,9 @@ def request_head(
     extra: tuple[tuple[str, str], ...],
     *,
     close_after: bool,
+    sender: str = "",
 ) -> bytes:
-    """The head of a GET. Headers in `extra` replace the default ones."""
+    """The head of a GET. Headers in `extra` replace the default ones. `sender`: an e-mail address."""
     ours = {
         "host": ("Host", host),
         "user-agent": ("User-Agent", user_agent),
@@ -80,6 +81,8 @@ def request_head(
         "accept-encoding": ("Accept-Encoding", ACCEPT_ENCODING),
         "connection": ("Connection", "close" if close_after else "keep-alive"),
     }
+    if sender:
+        ours["from"] = ("From", sender)
     if extra:
         check_headers(extra)
         for name, _value in extra:
@@ -92,19 +95,22 @@ def request_head(
 class RequestHeads:
     """Heads of GETs. The part that all requests to a server share is built once."""
 
-    def __init__(self, user_agent: str, max_servers: int = 4096) -> None:
+    def __init__(self, user_agent: str, max_servers: int = 4096, sender: str = "") -> None:
         self._user_agent = user_agent
+        self._sender = sender
         self._max_servers = max_servers
         self._tails: dict[tuple[str, bool], bytes] = {}
 
     def of(self, target: str, host: str, extra: tuple[tuple[str, str], ...], *, close_after: bool) -> bytes:
         if extra:
-            return request_head(target, host, self._user_agent, extra, close_after=close_after)
+            return request_head(
+                target, host, self._user_agent, extra, close_after=close_after, sender=self._sender
+            )
         tail = self._tails.get((host, close_after))
         if tail is None:
             if len(self._tails) >= self._max_servers:
                 del self._tails[next(iter(self._tails))]
-            whole = request_head("", host, self._user_agent, (), close_after=close_after)
+            whole = request_head("", host, self._user_agent, (), close_after=close_after, sender=self._sender)
             self._tails[host, close_after] = tail = whole.removeprefix(b"GET ")
         return b"GET " + target.encode("ascii") + tail
 

@@ -11,6 +11,7 @@ import can_ada
 import msgspec
 
 from headway.errors import JobError
+from headway.http.signatures import Signer
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,11 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str | Path | None = None
     """PEM certificates to trust instead of the system's."""
     proxy: Proxy | None = None
+    sender: str = ""
+    """An e-mail address, sent as From."""
+    signer: Signer | None = None
+    signs_first: bool = True
+    """All requests are signed; otherwise those to sites that have asked for it or refused one."""
     no_proxy: tuple[str, ...] = ()
     """Hosts and domains to connect to without the proxy; "*" means all."""
 
