@@ -140,6 +140,7 @@ class LinkBound:
 
 
 _REPLAN_EVERY_S = 1.0
+_SHUT_S = 60.0
 _FEW_SITES = 150
 """With at most so many sites, each end of a site is followed by a new plan, of about a millisecond."""
 _PLAN_S, _PLAN_S_PER_SITE = 0.002, 2e-6
@@ -313,6 +314,9 @@ class BandwidthPlanner:
         self._forecasts = self._outlook.changed(now, rows, self.table, self._advise)
         earliest = now if len(rows) <= _FEW_SITES else Instant(now + _pause_s(len(rows)))
         self._plan_at = min(self._plan_at, max(earliest, min(again_at, Instant(now + pause_s))))
+        if not len(rows) and len(self.table.open_rows()):
+            # All sites are outside their windows; when one opens, there is a plan at once.
+            self._plan_at = max(self._plan_at, Instant(now + _SHUT_S))
         if not capacity_bytes_per_s and self._plan_at > now:
             # Nothing can be received before the link opens again.
             self._plan_at = max(self._plan_at, bound.changes_at)

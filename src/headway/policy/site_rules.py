@@ -66,7 +66,7 @@ class SiteHours(msgspec.Struct, frozen=True):
 
     def shut_s(self, now: Instant, until: float) -> float:
         """For how long no window is open from now until an instant."""
-        if self.windows is None or until <= now:
+        if self.windows is None or until <= now or until >= FOREVER:
             return 0.0
         shut_s = 0.0
         for begin_at, end_at in _shut_from(self.windows, int(now // 3600)):

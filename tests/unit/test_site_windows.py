@@ -1,0 +1,189 @@
+"""Windows and hard deadlines of single sites and of groups: what is asked when, and what is cut."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import Any
+
+import pytest
+from tests.support.script import Answer, Script, ScriptedWorld
+from tests.unit.test_runtime import chain
+
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert
+from headway.model.command import CutRequests, FetchPage, FetchRobots
+from headway.model.event import Event, PageSettled, RobotsSettled
+from headway.model.page import Kind, Outcome
+from headway.policy.site_rules import SiteHours
+from headway.policy.timetable import Entry, Timetable
+from headway.runtime.commands import WorldCommand
+from headway.runtime.driver import VirtualClock
+from headway.runtime.runtime import Runtime
+from headway.units import FOREVER, UNBOUNDED, Instant, Seconds
+
+NIGHT = {"from": "22:00", "until": "07:30"}
+SCRIPT = Script(chain("http://a.test", 8) | chain("http://b.test", 8))
+SLOW = Script({"http://a.test/": (Answer(Seconds(3600.0)),)} | dict(chain("http://b.test", 8)))
+
+
+class CuttingWorld(ScriptedWorld):
+    """Ends requests when it is asked to."""
+
+    def start(self, now: Instant, command: WorldCommand) -> None:
+        super().start(now, command)
+        if not isinstance(command, CutRequests):
+            return
+        kept = []
+        for at, serial, event in self._coming:
+            site = event.site if isinstance(event, RobotsSettled) else event.lease.page.site
+            if command.sites is not None and site not in command.sites:
+                kept.append((at, serial, event))
+                continue
+            cut: Event
+            if isinstance(event, RobotsSettled):
+                cut = RobotsSettled(site, None, FOREVER, Outcome(Kind.CANCELLED))
+            else:
+                cut = PageSettled(event.lease, Outcome(Kind.CANCELLED))
+            kept.append((now, serial, cut))
+        self._coming = sorted(kept, key=lambda coming: coming[:2])
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Instant, str]] = []
+        self.cuts: list[tuple[Instant, CutRequests]] = []
+
+    def __call__(self, now: Instant, command: object) -> None:
+        if isinstance(command, FetchPage):
+            self.asked.append((now, command.lease.page.url))
+        elif isinstance(command, FetchRobots):
+            self.asked.append((now, command.url))
+        elif isinstance(command, CutRequests):
+            self.cuts.append((now, command))
+
+
+def job_of(*sites: dict[str, Any], crawl: dict[str, Any] | None = None, **tables: Any) -> Job:
+    made = {
+        "crawl": {"interval": "1 s", "timezone": "UTC", **(crawl or {})},
+        "site": [{"url": "http://a.test/"} | sites[0], {"url": "http://b.test/"} | sites[1]],
+        **tables,
+    }
+    source = Source("the test")
+    return build_job(convert(made, source), source)
+
+
+def at(text: str) -> Instant:
+    return Instant(dt.datetime.fromisoformat(f"{text}+00:00").timestamp())
+
+
+def run(job: Job, begin_at: Instant, script: Script = SCRIPT) -> tuple[Seen, Runtime[CuttingWorld], Instant]:
+    seen = Seen()
+    runtime = Runtime.from_job(job, VirtualClock(begin_at), CuttingWorld(script))
+    return seen, runtime, runtime.run_virtually(on_command=seen)
+
+
+BOUNDS = [{}, {"bandwidth": "1 MB/s"}]
+
+
+@pytest.mark.parametrize("crawl", BOUNDS, ids=["unbounded", "planned"])
+def test_a_site_outside_its_window_is_not_asked_and_the_others_are(crawl: dict[str, Any]) -> None:
+    job = job_of({"window": [NIGHT], "deadline": "20 h"}, {}, crawl=crawl)
+    seen, runtime, ended_at = run(job, at("2030-01-08T12:00"))
+    of_a = [time for time, url in seen.asked if "//a.test" in url]
+    of_b = [time for time, url in seen.asked if "//b.test" in url]
+    assert min(of_a) >= at("2030-01-08T22:00")
+    assert max(of_b) < at("2030-01-08T12:10")
+    assert runtime.engine.stats.done == 16
+    assert ended_at < at("2030-01-08T22:10")
+
+
+@pytest.mark.parametrize("crawl", BOUNDS, ids=["unbounded", "planned"])
+def test_a_group_shares_its_window_and_its_interval(crawl: dict[str, Any]) -> None:
+    group = {"name": "g", "window": [NIGHT], "interval": "10 s"}
+    job = job_of({"group": "g"}, {"group": "g", "interval": "2 s"}, crawl=crawl, group=[group])
+    seen, _, _ = run(job, at("2030-01-08T12:00"))
+    assert min(time for time, _ in seen.asked) >= at("2030-01-08T22:00")
+    pauses = {}
+    for site in ("a", "b"):
+        times = [time for time, url in seen.asked if f"//{site}.test" in url]
+        pauses[site] = min(after - before for before, after in itertools.pairwise(times))
+    assert pauses["a"] >= 10.0
+    assert 2.0 <= pauses["b"] < 10.0
+
+
+def test_what_is_under_way_is_cut_after_the_grace_and_repeated_in_the_next_window() -> None:
+    job = job_of({"window": [NIGHT | {"grace": "2 min"}]}, {})
+    seen, runtime, ended_at = run(job, at("2030-01-08T07:00"), SLOW)
+    (cut,) = seen.cuts
+    assert cut == (at("2030-01-08T07:32"), CutRequests(frozenset({"http://a.test"})))
+    of_a = [time for time, url in seen.asked if url == "http://a.test/"]
+    assert len(of_a) == 2
+    assert of_a[1] >= at("2030-01-08T22:00")
+    assert ended_at > at("2030-01-08T22:00")
+    assert runtime.engine.stats.done == 9
+    assert runtime.engine.stats.failed == 0
+
+
+def test_a_window_of_the_crawl_cuts_all_after_its_grace() -> None:
+    job = job_of({}, {}, window=[NIGHT | {"grace": "0 s"}], crawl={"bandwidth": "1 MB/s"})
+    seen, runtime, _ = run(job, at("2030-01-08T07:29:30"), SLOW)
+    assert seen.cuts == [(at("2030-01-08T07:30"), CutRequests(None))]
+    assert runtime.engine.stats.failed == 0
+
+
+def test_a_request_that_ends_within_the_grace_is_kept() -> None:
+    job = job_of({"window": [NIGHT | {"grace": "40 min"}]}, {})
+    seen, runtime, _ = run(job, at("2030-01-08T07:00"), SLOW)
+    assert seen.cuts == []
+    assert runtime.engine.stats.done == 9
+
+
+@pytest.mark.parametrize("where", ["site", "crawl"])
+def test_a_hard_deadline_leaves_out_what_is_left(where: str) -> None:
+    stops = {"stop_at_deadline": True}
+    site = {"deadline": "4 s"} | (stops if where == "site" else {})
+    job = job_of(site, {}, crawl=stops if where == "crawl" else {})
+    begin_at = at("2030-01-08T12:00")
+    seen, runtime, _ = run(job, begin_at)
+    of_a = [time for time, url in seen.asked if "//a.test" in url]
+    assert max(of_a) < begin_at + 4.0
+    stats = runtime.engine.stats.site_stats(job.sites[0].site)
+    assert 0 < stats.done < 8
+    assert stats.excluded >= 1
+    assert runtime.engine.stats.site_stats(job.sites[1].site).done == 8
+
+
+def test_without_it_a_late_site_is_crawled_to_its_end() -> None:
+    _, runtime, _ = run(job_of({"deadline": "4 s"}, {}), at("2030-01-08T12:00"))
+    assert runtime.engine.stats.done == 16
+
+
+def test_a_hard_deadline_cuts_what_is_under_way() -> None:
+    job = job_of({"deadline": "60 s", "stop_at_deadline": True}, {})
+    begin_at = at("2030-01-08T12:00")
+    seen, _, ended_at = run(job, begin_at, SLOW)
+    assert seen.cuts == [(Instant(begin_at + 60.0), CutRequests(frozenset({"http://a.test"})))]
+    assert ended_at < begin_at + 120
+
+
+def test_a_site_whose_deadline_comes_before_its_window_ends_there() -> None:
+    job = job_of({"window": [NIGHT], "deadline": "2 h", "stop_at_deadline": True}, {})
+    seen, _, ended_at = run(job, at("2030-01-08T12:00"))
+    assert not [url for _, url in seen.asked if "//a.test" in url]
+    assert ended_at == at("2030-01-08T14:00")
+
+
+def test_the_time_that_is_shut_is_counted_with_summer_time() -> None:
+    berlin = job_of({"window": [NIGHT | {"timezone": "Europe/Berlin"}]}, {}).sites[0].own
+    assert berlin is not None
+    begin = Instant(dt.datetime.fromisoformat("2030-03-30T12:00+01:00").timestamp())
+    assert berlin.hours.shut_s(begin, begin + 24 * 3600) == 10 * 3600 + (24 - 10 - 8.5) * 3600
+    assert berlin.hours.opens_at(begin) == begin + 10 * 3600
+
+
+def test_the_time_that_is_shut_of_months_ahead_is_that_of_the_weeks_before() -> None:
+    hours = SiteHours(Timetable(UNBOUNDED, windows=(Entry.window(frozenset(range(7)), 0, 12 * 60),)))
+    assert hours.shut_s(at("2030-01-07T00:00"), at("2030-01-07T00:00") + 100 * 86400) == pytest.approx(
+        50 * 86400, rel=0.05
+    )
