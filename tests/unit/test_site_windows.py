@@ -15,12 +15,15 @@ from headway.config.reading import Source, convert
 from headway.model.command import CutRequests, FetchPage, FetchRobots
 from headway.model.event import Event, PageSettled, RobotsSettled
 from headway.model.page import Kind, Outcome
+from headway.planning.policies import StartPlan, run_policy
 from headway.policy.site_rules import SiteHours
 from headway.policy.timetable import Entry, Timetable
+from headway.report.plan_text import hours_of
 from headway.runtime.commands import WorldCommand
 from headway.runtime.driver import VirtualClock
+from headway.runtime.plan import make_outlook, plan_from_job
 from headway.runtime.runtime import Runtime
-from headway.units import FOREVER, UNBOUNDED, Instant, Seconds
+from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 NIGHT = {"from": "22:00", "until": "07:30"}
 SCRIPT = Script(chain("http://a.test", 8) | chain("http://b.test", 8))
@@ -187,3 +190,67 @@ def test_the_time_that_is_shut_of_months_ahead_is_that_of_the_weeks_before() -> 
     assert hours.shut_s(at("2030-01-07T00:00"), at("2030-01-07T00:00") + 100 * 86400) == pytest.approx(
         50 * 86400, rel=0.05
     )
+
+
+# -- the plan -----------------------------------------------------------------------------------------------
+
+
+def plan_of(*sites: dict[str, Any], begin: str = "2030-01-08T12:00", **tables: Any) -> StartPlan:
+    job = job_of(*sites, crawl={"bandwidth": "1 MB/s", "interval": "0 s"}, **tables)
+    return plan_from_job(job, at(begin))
+
+
+def test_the_plan_has_each_site_within_its_windows_only() -> None:
+    plan = plan_of({"window": [NIGHT], "data": "20 GB"}, {"data": "1 GB"})
+    schedule = run_policy("headway", plan.problem)
+    begin_at = at("2030-01-08T12:00")
+    windows = plan_windows()
+    for from_s, to_s, _ in schedule.segments_by_site()[0]:
+        middle = Instant(begin_at + (from_s + to_s) / 2)
+        assert windows.capacity_at(middle) > 0
+        assert windows.capacity_at(Instant(begin_at + to_s - 1)) > 0
+    planned = [sum((b - a) * rate for a, b, rate in one) for one in schedule.segments_by_site()]
+    assert planned == pytest.approx([20e9, 1e9], rel=1e-6)
+
+
+def plan_windows() -> Timetable:
+    rules = job_of({"window": [NIGHT]}, {}).sites[0].own
+    assert rules is not None
+    assert rules.hours.windows is not None
+    return rules.hours.windows
+
+
+def test_a_deadline_that_the_windows_make_impossible_is_late_by_the_plan() -> None:
+    due = {"deadline": "2030-01-09T00:00", "data": "10 GB"}
+    assert plan_late(plan_of(due, {})) == 0
+    assert plan_late(plan_of(due | {"window": [NIGHT]}, {})) == 1
+    assert plan_late(plan_of(due, {}, window=[NIGHT])) == 1
+
+
+def plan_late(plan: StartPlan) -> int:
+    return make_outlook(plan.problem, "headway").schedule.late
+
+
+def test_the_least_bandwidth_counts_the_time_that_is_open() -> None:
+    plan = plan_of({"deadline": "07:30", "data": "1 GB"}, {}, window=[NIGHT])
+    needed = make_outlook(plan.problem, "headway").required_bytes_per_s
+    assert needed == pytest.approx(1e9 / (9.5 * 3600), rel=0.01)
+
+
+def test_the_hours_of_the_plan_add_up_to_it() -> None:
+    plan = plan_of({"window": [NIGHT], "data": "5 GB"}, {"data": "1 GB"}, begin="2030-01-08T12:20")
+    schedule = run_policy("headway", plan.problem)
+    hours = hours_of(plan, schedule)
+    assert sum(hour.planned_bytes for hour in hours) == pytest.approx(6e9, rel=1e-6)
+    assert all(hour.planned_bytes <= hour.capacity_bytes * (1 + 1e-9) for hour in hours)
+    assert hours[0].to_at == at("2030-01-08T13:00")
+    assert {name for hour in hours for name in hour.ends} == {"http://a.test", "http://b.test"}
+    shut = [hour for hour in hours if at("2030-01-08T13:00") <= hour.from_at < at("2030-01-08T22:00")]
+    assert all("http://a.test" not in hour.sites for hour in shut)
+
+
+def test_another_bandwidth_keeps_the_windows_of_the_plan() -> None:
+    job = job_of({}, {}, window=[NIGHT])
+    plan = plan_from_job(job, at("2030-01-08T12:00"), BytesPerSecond(1000.0))
+    assert plan.problem.capacity.at(0.0) == 0
+    assert plan.problem.capacity.most == 1000.0

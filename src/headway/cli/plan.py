@@ -23,6 +23,8 @@ from headway.report.plan_text import (
     compare_table,
     forecast_line,
     gantt,
+    hour_table,
+    hours_of,
     margin_line,
     most_telling,
     objective_line,
@@ -160,6 +162,11 @@ def _show(plan: StartPlan, outlook: Outlook, at_most: Outlook | None) -> None:
     hidden = len(outlook.problem) - len(shown)
     if hidden:
         console.print(f"... and {hidden} more sites with more time to spare (--json shows all)")
+    hours = hours_of(plan, outlook.schedule)
+    has_hours = bool(outlook.problem.shut_s) or not outlook.problem.capacity.is_constant
+    if has_hours and len(hours) > 1:
+        console.print()
+        console.print(hour_table(hours, plan.zone))
     console.print()
     if plan.assumptions:
         console.print(assumption_table(plan.assumptions, shown, plan.problem.cap_bytes_per_s))

@@ -42,6 +42,7 @@ from headway.planning.estimate import (
 from headway.planning.forecast_table import SHIPPED
 from headway.planning.pages_left import FEATURES, PagesModel
 from headway.policy.politeness import Politeness
+from headway.policy.site_rules import BySite, SiteHours, SiteRules
 from headway.units import Instant, Seconds
 
 _REFRESH_S, _LATEST_REFRESH_S = 1.0, 10.0
@@ -97,9 +98,13 @@ class Forecaster:
         knowledge: Knowledge = NOTHING_LEARNT,
         *,
         max_connections: int,
+        rules: BySite[SiteRules] | None = None,
         table: ForecastTable = SHIPPED,
     ) -> None:
         self._politeness = politeness
+        self._rules = rules or BySite()
+        self._hours: dict[int, SiteHours] = {}
+        """By row, of the sites with windows."""
         self._knowledge = knowledge
         self._max_connections = max_connections
         self._model = PagesModel(*table.pages)
@@ -176,6 +181,9 @@ class Forecaster:
                 yield
                 ends_s = yield from expected_ends_in_steps(groups, link, self._max_connections)
                 points[rows] = ends_s[group_of]
+        for row, hours in self._hours.items():
+            if row < len(points) and not math.isnan(points[row]):
+                points[row] = hours.wall_s(now, float(points[row]))
         self._points, self._looked_at, self._crawl = points, now, None
         self._pause_s = min(_LATEST_REFRESH_S, max(_REFRESH_S, _REFRESH_S_PER_SITE * self._count))
         if work is not None:
@@ -309,6 +317,9 @@ class Forecaster:
         if task.max_bytes is not None:
             most = min(most, max(0.0, task.max_bytes - site_stats.wire_bytes) / size)
         times = site_stats.times
+        rules = self._rules.of(site_stats.site) if self._rules else None
+        if rules is not None and rules.hours.windows is not None:
+            self._hours[queue.number] = rules.hours
         delay_s = site_stats.rules.crawl_delay_s if site_stats.rules is not None else None
         politeness = self._politeness.of(site_stats.site)
         pages = 1 if delay_s else politeness.pages_per_connection

@@ -17,6 +17,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -51,6 +52,7 @@ from headway.planning.feasibility import TOLERANCE, Work, least_bandwidths, lowe
 from headway.planning.priority_lists import NEAR, columns_in_order, run_in_order
 from headway.planning.problem import (
     LATE_TOLERANCE,
+    SHORTEST_S,
     FloatArray,
     IntArray,
     Objective,
@@ -329,6 +331,7 @@ class Outlook:
     @staticmethod
     def of(policy: str, objective: Objective, schedule: Schedule) -> Outlook:
         problem = schedule.problem
+        problem = replace(problem, deadline_s=problem.open_deadline_s)
         if _varies(policy):
             required, needs = least_bandwidths(problem)
             return Outlook(policy, objective, schedule, schedule.on_time, required, needs)
@@ -356,7 +359,7 @@ class Outlook:
         """Sites that miss their deadlines at any bandwidth, because their own cap is too low."""
         problem = self.problem
         shortest_s = problem.data_bytes / problem.cap_bytes_per_s
-        return np.flatnonzero(shortest_s > problem.deadline_s * (1 + 1e-9)).tolist()
+        return np.flatnonzero(shortest_s > problem.open_deadline_s * (1 + 1e-9)).tolist()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -377,6 +380,9 @@ class StartPlan:
     forecasts: Mapping[Site, EndRange] = field(default_factory=dict)
     """When each site will end, as the crawl itself would forecast at its start; seconds from then."""
     crawl_forecast: EndRange | None = None
+    begins_at: Instant | None = None
+    """When the crawl starts, for clock times; None for a table of sites."""
+    zone: tzinfo = UTC
 
     def at_most(self) -> Problem | None:
         """The problem with the upper estimate of each site's data; None if nothing is assumed."""
@@ -432,8 +438,12 @@ def run_policy(
     actual: FloatArray | None = None,
 ) -> Schedule:
     """The schedule of one policy. Only random, ga and de use the seed."""
+    if problem.shut_s and is_reference(name):
+        return _in_windows(name, problem, objective, seed)
     if is_reference(name):
         return make_policy(name).schedule(problem, actual) if len(problem) else Schedule.empty(problem)
+    if problem.shut_s:
+        return _in_windows(name, problem, objective, seed)
     policy = POLICIES[check_policy(name)]
     if name != "headway" and problem.capacity.least <= 0:
         raise JobError(
@@ -443,6 +453,78 @@ def run_policy(
         return Schedule.empty(problem)
     schedule = policy(problem, objective, np.random.default_rng(seed), actual)
     return replace(schedule, notes=tuple(_notes(name, problem)))
+
+
+_MOST_STEPS = 400
+_DONE_BYTES = 1e-3
+
+
+def _in_windows(name: str, problem: Problem, objective: Objective, seed: int) -> Schedule:
+    """The schedule where sites have windows: at each change of one, the policy plans again for the sites that
+    are open, as the planner of a crawl does."""
+    left = problem.data_bytes.copy()
+    segments: list[tuple[int, float, float, float]] = []
+    now_s, steps = 0.0, 0
+    notes: tuple[str, ...] = ()
+    while np.any(left > _DONE_BYTES):
+        steps += 1
+        wanting = np.flatnonzero(left > _DONE_BYTES)
+        changes = [
+            at for site in wanting.tolist() for pair in problem.shut_s[site] for at in pair if at > now_s
+        ]
+        next_s = min(changes, default=math.inf) if steps < _MOST_STEPS else math.inf
+        is_open = [not any(a <= now_s < b for a, b in problem.shut_s[site]) for site in wanting.tolist()]
+        rows = wanting[is_open] if steps < _MOST_STEPS else wanting
+        if not len(rows):
+            now_s = next_s
+            continue
+        capacity = problem.capacity.seen_from(now_s)
+        part = Problem(
+            [problem.names[site] for site in rows.tolist()],
+            left[rows],
+            _due_from(problem, now_s, rows),
+            problem.cap_bytes_per_s[rows],
+            problem.weight[rows],
+            capacity,
+            problem.crawlers,
+        )
+        schedule = run_policy(name, part, objective, seed=seed)
+        notes = schedule.notes
+        lasts_s = min(next_s - now_s, schedule.max_completion_s)
+        for row, from_s, to_s, rate in zip(
+            schedule.segment_site.tolist(),
+            schedule.segment_from_s.tolist(),
+            schedule.segment_to_s.tolist(),
+            schedule.segment_rate_bytes_per_s.tolist(),
+            strict=True,
+        ):
+            end_s = min(to_s, lasts_s)
+            if end_s > from_s:
+                site = int(rows[row])
+                segments.append((site, now_s + from_s, now_s + end_s, rate))
+                left[site] -= rate * (end_s - from_s)
+        if lasts_s >= schedule.max_completion_s:
+            left[rows] = 0.0
+        now_s += lasts_s
+    columns = [list(column) for column in zip(*segments, strict=True)]
+    made = Schedule.of_segments(
+        problem, np.array(columns[0], dtype=np.int64), columns[1], columns[2], rate_bytes_per_s=columns[3]
+    )
+    return replace(made, notes=notes)
+
+
+def _due_from(problem: Problem, now_s: float, rows: IntArray) -> FloatArray:
+    """The time from an instant to the deadlines of these sites, without that in which they are shut."""
+    ahead = replace(
+        problem,
+        deadline_s=np.maximum(problem.deadline_s - now_s, SHORTEST_S),
+        capacity=problem.capacity.seen_from(now_s),
+        shut_s=tuple(
+            tuple((max(0.0, a - now_s), b - now_s) for a, b in shut if b > now_s) for shut in problem.shut_s
+        ),
+    )
+    shut_only = replace(ahead, capacity=Timetable.constant(max(problem.capacity.most, 1.0)))
+    return shut_only.open_deadline_s[rows]
 
 
 def _together(problem: Problem, allocate: Allocate, actual: FloatArray | None) -> Schedule:

@@ -72,6 +72,13 @@ class Timetable:
         """The times at which the capacity changes, in seconds from now."""
         return self._starts_s[1:]
 
+    @property
+    def closed_s(self) -> tuple[tuple[float, float], ...]:
+        """When the capacity is zero."""
+        ends = [*self._starts_s[1:].tolist(), math.inf]
+        steps = zip(self._starts_s.tolist(), ends, self._rates.tolist(), strict=True)
+        return tuple((from_s, to_s) for from_s, to_s, rate in steps if not rate)
+
     def at(self, time_s: float) -> float:
         if len(self._rates) == 1:
             return float(self._rates[0])
@@ -126,6 +133,10 @@ LATE_TOLERANCE = 1e-6
 """A site that ends at its deadline is on time; rounding must not make it late."""
 
 
+SHORTEST_S = 1e-3
+"""In place of no time at all."""
+
+
 class Objective(enum.StrEnum):
     """What to minimise once every deadline that can be met is met."""
 
@@ -147,6 +158,8 @@ class Problem:
     capacity: Timetable
     crawlers: int
     """How many sites may be open at once, m in the paper."""
+    shut_s: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """For each site when it may not be asked, in order; empty if no site has windows."""
 
     @staticmethod
     def of(
@@ -195,6 +208,18 @@ class Problem:
 
     def __len__(self) -> int:
         return len(self.data_bytes)
+
+    @property
+    def open_deadline_s(self) -> FloatArray:
+        """The time until each deadline in which the link and the site are open."""
+        closed = self.capacity.closed_s
+        if not closed and not self.shut_s:
+            return self.deadline_s
+        open_s = [
+            due_s - _covered_s((*closed, *(self.shut_s[site] if self.shut_s else ())), due_s)
+            for site, due_s in enumerate(self.deadline_s.tolist())
+        ]
+        return np.maximum(np.array(open_s, dtype=np.float64), SHORTEST_S)
 
     @property
     def has_deadline(self) -> BoolArray:
@@ -309,6 +334,19 @@ class Schedule:
         for site, row in zip(self.segment_site.tolist(), rows, strict=True):
             by_site[site].append(row)
         return by_site
+
+
+def _covered_s(intervals: Sequence[tuple[float, float]], until_s: float) -> float:
+    """For how long at least one interval lasts before an instant."""
+    if math.isinf(until_s):
+        return 0.0
+    covered_s = reached_s = 0.0
+    for from_s, to_s in sorted(intervals):
+        begin_s, end_s = max(from_s, reached_s), min(to_s, until_s)
+        if end_s > begin_s:
+            covered_s += end_s - begin_s
+            reached_s = end_s
+    return covered_s
 
 
 def _column(name: str, values: Sequence[float] | FloatArray | None, n: int, default: float) -> FloatArray:

@@ -64,6 +64,20 @@ class SiteHours(msgspec.Struct, frozen=True):
         at = self.windows.next_change_after(now)
         return FOREVER if at is None else at
 
+    def wall_s(self, now: Instant, open_s: float) -> float:
+        """How long it takes from now until windows were open for so long."""
+        if self.windows is None or not open_s < FOREVER:
+            return open_s
+        at, left_s = float(now), open_s
+        for begin_at, end_at in _shut_from(self.windows, int(now // 3600)):
+            if end_at <= at:
+                continue
+            if left_s <= begin_at - at:
+                break
+            left_s -= max(0.0, begin_at - at)
+            at = end_at
+        return at + left_s - now
+
     def shut_s(self, now: Instant, until: float) -> float:
         """For how long no window is open from now until an instant."""
         if self.windows is None or until <= now or until >= FOREVER:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -19,6 +21,8 @@ from headway.units import format_duration, format_rate, format_size
 
 ROWS = 50
 _MOST_NAMED = 3
+_MOST_HOURS = 14 * 24
+_HOURS_SHOWN = 36
 
 
 def verdict_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions] = ()) -> list[str]:
@@ -88,6 +92,111 @@ def site_table(outlook: Outlook, sites: Sequence[int], *, narrow: bool = False) 
             cells.append(("beyond it" if math.isinf(needs) else format_rate(needs)) if has_deadline else "")
         table.add_row(*cells, style="bold red" if late_s else "")
     return table
+
+
+class Hour(msgspec.Struct, frozen=True):
+    """What the plan does in an hour of the clock."""
+
+    from_at: float
+    to_at: float
+    capacity_bytes: float
+    """What the link can carry."""
+    planned_bytes: float
+    sites: list[str]
+    """Those that receive, most first."""
+    ends: list[str]
+    """Those that are complete by the end of the hour."""
+    due: list[str]
+    """Those whose deadlines are in the hour."""
+
+
+def hours_of(plan: StartPlan, schedule: Schedule) -> list[Hour]:
+    """The plan hour by hour, from its start to its last end or deadline, two weeks at most; empty for a table
+    of sites, which has no clock."""
+    begins_at = plan.begins_at
+    if begins_at is None:
+        return []
+    problem, names = schedule.problem, schedule.problem.names
+    due = problem.deadline_s[np.isfinite(problem.deadline_s)]
+    last_s = min(max(schedule.max_completion_s, float(due.max(initial=0.0))), _MOST_HOURS * 3600.0)
+    first = begins_at - begins_at % 3600.0  # time zones differ by whole quarters, most by whole hours
+    edges = [begins_at, *np.arange(first + 3600.0, begins_at + last_s, 3600.0).tolist(), begins_at + last_s]
+    hours = []
+    for from_at, to_at in pairwise(edges):
+        from_s, to_s = from_at - begins_at, to_at - begins_at
+        overlap = np.minimum(schedule.segment_to_s, to_s) - np.maximum(schedule.segment_from_s, from_s)
+        amounts = np.zeros(len(problem))
+        np.add.at(
+            amounts, schedule.segment_site, schedule.segment_rate_bytes_per_s * np.clip(overlap, 0.0, None)
+        )
+        order = [site for site in np.argsort(-amounts).tolist() if amounts[site] > 0]
+        until = problem.capacity.amount_until(np.array([from_s, to_s]))
+        hours.append(
+            Hour(
+                from_at,
+                to_at,
+                float(until[1] - until[0]),
+                float(amounts.sum()),
+                [names[site] for site in order],
+                _within(names, schedule.end_s, from_s, to_s),
+                _within(names, problem.deadline_s, from_s, to_s),
+            )
+        )
+    return hours
+
+
+def _within(names: Sequence[str], at_s: FloatArray, from_s: float, to_s: float) -> list[str]:
+    return [names[site] for site in np.flatnonzero((at_s > from_s) & (at_s <= to_s)).tolist()]
+
+
+def hour_table(hours: Sequence[Hour], zone: tzinfo) -> Table:
+    """One row an hour; hours in a row in which nothing happens are one."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in ("hour", "link", "planned", "sites", "ends"):
+        table.add_column(title, no_wrap=title != "sites", overflow="ellipsis")
+    shown = _joined(hours)
+    for hour in shown[:_HOURS_SHOWN]:
+        begin, end = (datetime.fromtimestamp(at, zone) for at in (hour.from_at, hour.to_at))
+        of_link = f" ({hour.planned_bytes / hour.capacity_bytes:.0%})" if hour.planned_bytes else ""
+        table.add_row(
+            f"{begin:%a %H:%M}-{end:%H:%M}",
+            format_size(hour.capacity_bytes) if hour.capacity_bytes else "closed",
+            format_size(hour.planned_bytes) + of_link if hour.planned_bytes else "-",
+            _names(hour.sites),
+            _names(hour.ends),
+        )
+    if len(shown) > _HOURS_SHOWN:
+        table.add_row("...", "", "", f"{len(shown) - _HOURS_SHOWN} more rows; --json shows all", "")
+    return table
+
+
+def _joined(hours: Sequence[Hour]) -> list[Hour]:
+    rows: list[Hour] = []
+    for hour in hours:
+        before = rows[-1] if rows else None
+        if before is None or _is_busy(before) or _is_busy(hour) or _is_shut(before) != _is_shut(hour):
+            rows.append(hour)
+            continue
+        rows[-1] = msgspec.structs.replace(
+            before,
+            to_at=hour.to_at,
+            capacity_bytes=before.capacity_bytes + hour.capacity_bytes,
+            due=[*before.due, *hour.due],
+        )
+    return rows
+
+
+def _is_busy(hour: Hour) -> bool:
+    return bool(hour.planned_bytes or hour.ends)
+
+
+def _is_shut(hour: Hour) -> bool:
+    return not hour.capacity_bytes
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(name.partition("://")[2] or name for name in names[:_MOST_NAMED])
+    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 
 
 def objective_line(schedule: Schedule) -> str:
@@ -383,6 +492,8 @@ class PlanDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     sites: list[SitePlan]
     forecast: EndRange | None = None
     """Of the whole crawl."""
+    hours: list[Hour] = []
+    """Of a job: the plan hour by hour."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -418,6 +529,7 @@ def plan_document(outlook: Outlook, plan: StartPlan | None = None) -> PlanDocume
         objective=ObjectiveValues.of(schedule),
         sites=[SitePlan(*row) for row in columns],
         forecast=None if plan is None else plan.crawl_forecast,
+        hours=[] if plan is None else hours_of(plan, schedule),
     )
 
 

@@ -6,6 +6,7 @@ import csv
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from headway.planning.ends import EndRange
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge, Remaining
 from headway.planning.policies import POLICIES, Outlook, StartPlan, run_policy
 from headway.planning.problem import FloatArray, Objective, Problem, Schedule, Timetable
-from headway.policy.timetable import Timetable as LinkTimetable
 from headway.runtime.commands import WorldCommand
 from headway.runtime.driver import VirtualClock
 from headway.runtime.runtime import Circumstances, Runtime, check_has_rate
@@ -231,7 +231,8 @@ def plan_from_job(
     """Ask the planner of a crawl that starts now. The engine receives the job; its first commands are the
     decision, and are not carried out."""
     if bandwidth_bytes_per_s is not None:
-        job = structs.replace(job, timetable=LinkTimetable(bandwidth_bytes_per_s), link_part=None)
+        timetable = job.timetable.with_rate(bandwidth_bytes_per_s)
+        job = structs.replace(job, timetable=timetable, link_part=None)
     check_has_rate(job, "a plan")
     if not job.is_bounded:
         raise JobError("the job has no bandwidth, so there is nothing to share; give one with --bandwidth")
@@ -262,6 +263,7 @@ def start_plan(
         names=[task.site for task in wanted],
         crawlers=job.file.crawl.crawlers,
     )
+    problem = replace(problem, shut_s=_shut_of(job, now, [task.site for task in wanted]))
     return StartPlan(
         problem,
         Objective(job.file.crawl.objective),
@@ -271,7 +273,20 @@ def start_plan(
         job.file.crawl.policy,
         job.quotas,
         *_forecasts(engine, now),
+        begins_at=now,
+        zone=job.zone,
     )
+
+
+def _shut_of(job: Job, now: Instant, sites: Sequence[Site]) -> tuple[tuple[tuple[float, float], ...], ...]:
+    """When each site is outside its windows; empty if no site has any."""
+    windows = [None if (rules := job.own.of(site)) is None else rules.hours.windows for site in sites]
+    shut = {
+        each: tuple((from_s, to_s) for from_s, to_s, rate in each.segments(now, _HORIZON_S) if not rate)
+        for each in set(windows)
+        if each is not None
+    }
+    return tuple(() if each is None else shut[each] for each in windows) if shut else ()
 
 
 def _forecasts(engine: Engine, now: Instant) -> tuple[dict[Site, EndRange], EndRange | None]:

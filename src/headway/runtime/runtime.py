@@ -260,7 +260,9 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
         )
         if is_planned
         else None,
-        forecaster=Forecaster(politeness, circumstances.knowledge, max_connections=crawl.max_connections),
+        forecaster=Forecaster(
+            politeness, circumstances.knowledge, max_connections=crawl.max_connections, rules=rules
+        ),
     )
 
 

@@ -360,7 +360,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         if self.bandwidth_bytes_per_s is None and not self.timetable:
             return usual
         rate = self.bandwidth_bytes_per_s
-        return Timetable(usual.usual_bytes_per_s if rate is None else rate, self.timetable, usual.zone)
+        usual_rate = usual.usual_bytes_per_s if rate is None else rate
+        return structs.replace(usual, usual_bytes_per_s=usual_rate, entries=self.timetable)
 
 
 def wanted_job(job: Job, wanted: Wanted) -> Job:
