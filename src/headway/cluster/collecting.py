@@ -47,6 +47,7 @@ from headway.runtime.runtime import (
     learnt_ordering,
     page_reading,
     waiting_order,
+    warc_info_of,
 )
 from headway.store.postgres.batch import begin_round_on_server
 from headway.store.postgres.connection import Address, is_passing
@@ -140,7 +141,7 @@ def begin(job: Job, address: Address, now: Instant) -> Instant:
         store.create(started_at, without_password(job))
         job = job.with_secret(store.secret)
         # Known seeds are not queued again, so that a crawl continues with a longer job.
-        store.commit([SaveTasks(job.tasks(started_at)), SaveFound(job.seeds(), is_elsewhere=True)], {})
+        store.commit([SaveTasks(job.tasks(started_at)), SaveFound(job.first_pages(), is_elsewhere=True)], {})
         store.asked(lambda run: run.execute(sql.BEGIN_AGAIN))
     finally:
         store.close()
@@ -326,6 +327,7 @@ class CollectRun:
         coordinator.store.order_waiting(order.name, order.rank_of)
         if repaired := coordinator.store.repair(folder.path):
             self._on_news(repaired)
+        folder.warc_info = warc_info_of(self._job)
         folder.open(coordinator.store.committed_lengths())
         return ThreadedCoordinator(coordinator)
 

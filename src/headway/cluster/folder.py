@@ -71,10 +71,10 @@ class WorkerFolder:
     """The run folder for a worker process: it writes archive files itself, and its supervisor writes the
     logs."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, warc_info: Mapping[str, str] | None = None) -> None:
         self.path = path
         self.contents = Contents()
-        self.archive = WarcArchive(path, payload_digest_of=self.contents.payload_digest_of)
+        self.archive = WarcArchive(path, info=warc_info, payload_digest_of=self.contents.payload_digest_of)
         self.archive.defers = True
         self._decisions: list[bytes] = []
         self._encode = msgspec.json.Encoder().encode
@@ -112,6 +112,8 @@ class CollectorFolder:
         self.path = path
         self.mark = mark
         self.contents = Contents()
+        self.warc_info: Mapping[str, str] = {}
+        """What the archive files of the next session say of the crawl."""
         self.archive: WarcArchive
         self.pages: AppendLog
         self.log: AppendLog
@@ -158,7 +160,9 @@ class CollectorFolder:
             )
             for log in (self.pages, self.log, self.decisions):
                 opened.callback(log.close)
-            self.archive = WarcArchive(self.path, payload_digest_of=self.contents.payload_digest_of)
+            self.archive = WarcArchive(
+                self.path, info=self.warc_info, payload_digest_of=self.contents.payload_digest_of
+            )
             opened.callback(self.archive.close)
             self._open = opened.pop_all()
 

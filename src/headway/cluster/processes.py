@@ -60,7 +60,7 @@ from headway.runtime.process import (
     keep_to,
     look_for_garbage_seldom,
 )
-from headway.runtime.runtime import check_can_be_shared, waiting_order
+from headway.runtime.runtime import check_can_be_shared, waiting_order, warc_info_of
 from headway.store.recrawl import KnownContents
 from headway.store.rows import Gauges, fingerprint_of
 from headway.store.run_folder import RunFolder
@@ -89,7 +89,7 @@ class ProcessRun:
             snapshot = self.folder.snapshot
             self.started_at = snapshot.started_at if snapshot is not None else now
             # Known seeds are not queued again, so that a crawl continues with a longer job file.
-            self.folder.save((SaveTasks(job.tasks(self.started_at)), SaveFound(job.seeds())))
+            self.folder.save((SaveTasks(job.tasks(self.started_at)), SaveFound(job.first_pages())))
             self._quotas = quotas_so_far(now, job, folder)
             self._limit = LimitWatch(folder)
             self._orders = OrderWatch(folder)
@@ -368,7 +368,7 @@ async def _work(ours: socket.socket, known: KnownContents) -> int:
         task = await supervisor.task()
         source = Source("the job")
         job = build_job(convert(task.job, source), source).with_secret(task.secret)
-        folder = WorkerFolder(Path(task.folder))
+        folder = WorkerFolder(Path(task.folder), warc_info_of(job))
         try:
             session, _ = build_session(
                 job,

@@ -31,7 +31,7 @@ from headway.config.reading import (
 )
 from headway.config.schema import ExtractField, ExtractTable, JobFile, SiteTable
 from headway.config.site_list import SiteList
-from headway.config.site_settings import OwnSettings, windows_of
+from headway.config.site_settings import OwnSettings, windows_of, with_absolute_places
 from headway.config.tables import SharedTable, limits_of, timeouts_of
 from headway.config.values import Rounds, deadline_at, machine_zone, toml, without_login
 from headway.errors import HeadwayError, JobError, install_command
@@ -202,6 +202,11 @@ class Job(msgspec.Struct, frozen=True):
     def seeds(self) -> tuple[Page, ...]:
         return keyed([page for wish in self.sites for page in wish.seeds], self.secret)
 
+    def first_pages(self) -> tuple[Page, ...]:
+        """The seeds, and the sitemaps that the job names."""
+        own = (wish.own for wish in self.sites if wish.own is not None)
+        return (*self.seeds(), *keyed([page for rules in own for page in rules.sitemaps], self.secret))
+
     def judge(self, page: Page) -> Exclusion | None:
         """Why a page is out of scope; None if it is in scope."""
         own = self.own.of(page.site)
@@ -238,6 +243,7 @@ _LONG_LIST = 5000
 def build_job(file: JobFile, source: Source, *, now: Instant | None = None, streams: bool = False) -> Job:
     """Check a job as written. Given `now`, deadlines are read as well, so that a mistake shows at once.
     `streams`: the sites of a long list are left in their file; otherwise all are in the job."""
+    file = with_absolute_places(file, source.folder)
     if file.crawl.sites_from is None:
         return _Builder(file, source).job(now)
     listed = SiteList(
@@ -287,6 +293,7 @@ class _Builder:
         if source.folder is not None and any(name is not None and is_reference(name) for name in names):
             search_in(source.folder)
         self._groups = {group.name: number for number, group in enumerate(file.group)}
+        self._reads_secrets = False
         self._named: set[str] = set()
         """The groups to which a site belongs."""
         self._listed_own: dict[Site, tuple[SiteRules | None, Identity | None]] = {}
@@ -295,6 +302,8 @@ class _Builder:
 
     def job(self, now: Instant | None) -> Job:
         crawl = self._crawl
+        # Plans, and jobs of earlier runs that are only read, need no secrets.
+        self._reads_secrets = now is not None
         zone = crawl["timezone"] or machine_zone()
         self._check_groups()
         sites = tuple(
@@ -385,7 +394,7 @@ class _Builder:
                 (*where, "seeds"), f"{stranger} is not on {site}; give it a [[site]] of its own"
             )
         max_pages, max_bytes = values["max_pages"], values["max_bytes"]
-        own = OwnSettings(self._crawl, self._source, self._file.crawl, at)
+        own = OwnSettings(self._crawl, self._source, self._file.crawl, at, reads_secrets=self._reads_secrets)
         return SiteWish(
             site=site,
             seeds=tuple(seeds),

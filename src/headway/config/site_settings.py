@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
 
 import msgspec
 
 from headway.config.reading import Path, Source
-from headway.config.schema import CrawlTable, SiteTable
-from headway.config.tables import LoginTable
+from headway.config.schema import CrawlTable, JobFile, SiteTable
+from headway.config.tables import LoginTable, SharedTable
 from headway.config.values import machine_zone
 from headway.errors import HeadwayError, JobError
 from headway.http.identity import Identity, Login, is_secret
@@ -21,6 +22,8 @@ from headway.policy.scope import host_of
 from headway.policy.site_rules import ALWAYS_OPEN, SiteHours, SiteRules, SiteScope
 from headway.policy.timetable import Entry, Timetable, problem_of_windows
 from headway.units import UNBOUNDED, Seconds
+
+Shared = TypeVar("Shared", bound=SharedTable)
 
 _PAGE_ORDERS = frozenset({"depth", "length", "klwf", "score", "random", "deadline"})
 """Orders of pages that need nothing but the page."""
@@ -51,8 +54,15 @@ class OwnSettings:
     """Reads the settings of one site. `at` says where a key stands: in the site's table or in its group's."""
 
     def __init__(
-        self, crawl: Mapping[str, Any], source: Source, written: CrawlTable, at: Callable[[str], Path]
+        self,
+        crawl: Mapping[str, Any],
+        source: Source,
+        written: CrawlTable,
+        at: Callable[[str], Path],
+        *,
+        reads_secrets: bool,
     ) -> None:
+        self._reads_secrets = reads_secrets
         self._crawl = crawl
         self._source = source
         self._written = written
@@ -93,7 +103,7 @@ class OwnSettings:
             ("login", Identity(login=identity.login, folder=identity.folder)),
         ):
             try:
-                part.check()
+                part.check(reads_secrets=self._reads_secrets)
             except HeadwayError as problem:
                 raise self._error(key, str(problem)) from None
         if table.archive_secrets and not (
@@ -243,3 +253,34 @@ def start_folders(seeds: Sequence[Page]) -> tuple[str, ...]:
             return ()
         folders[path] = None
     return tuple(folders)
+
+
+def with_absolute_places(file: JobFile, folder: str | None) -> JobFile:
+    """The job with the files of its secrets as they are found from anywhere: worker processes, collectors and
+    later runs read the job from the run folder."""
+    if folder is None:
+        return file
+
+    def absolute(text: str) -> str:
+        if not text.startswith("file:"):
+            return text
+        return f"file:{FilePath(folder, FilePath(text.removeprefix('file:')).expanduser()).absolute()}"
+
+    def changed(table: Shared) -> Shared:
+        if not (table.basic_auth or table.bearer_token or table.headers or table.login):
+            return table
+        login = table.login
+        if login is not None:
+            fields = {name: absolute(value) for name, value in login.fields.items()}
+            login = msgspec.structs.replace(login, fields=fields)
+        return msgspec.structs.replace(
+            table,
+            basic_auth=None if table.basic_auth is None else absolute(table.basic_auth),
+            bearer_token=None if table.bearer_token is None else absolute(table.bearer_token),
+            headers={name: absolute(value) for name, value in table.headers.items()},
+            login=login,
+        )
+
+    return msgspec.structs.replace(
+        file, site=tuple(map(changed, file.site)), group=tuple(map(changed, file.group))
+    )

@@ -469,7 +469,7 @@ class BandwidthPlanner:
     @property
     def demands(self) -> Sequence[SiteDemand]:
         """The demands of the last allocation, with the deadlines as given (without margins)."""
-        return self.table.as_objects(self.table.open_rows())
+        return self.table.as_objects(self.table.open_rows(are_shut=False))
 
     def latest_start_of(self, site: Site) -> Instant | None:
         """The latest instant at which a site can start and still meet its deadline, if it gets its highest

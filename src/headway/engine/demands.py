@@ -169,9 +169,10 @@ class DemandTable:
 
     # -- columns ----------------------------------------------------------------------------------------
 
-    def open_rows(self) -> IntArray:
-        """The rows of sites of which pages wait or are in flight."""
-        return np.flatnonzero(self._rows[: len(self._sites), IS_OPEN] > 0)
+    def open_rows(self, *, are_shut: bool = True) -> IntArray:
+        """The rows of sites of which pages wait or are in flight. `are_shut`: also outside their windows."""
+        rows = self._rows[: len(self._sites)]
+        return np.flatnonzero((rows[:, IS_OPEN] > 0) & (are_shut | (rows[:, IS_SHUT] == 0)))
 
     def wanting_rows(self) -> IntArray:
         """The rows of sites that can be given a part of the link."""

@@ -99,13 +99,18 @@ class Identity(msgspec.Struct, frozen=True):
     folder: str | None = None
     """Where relative paths of files begin."""
 
-    def check(self) -> None:
-        """Raises UnitError if a secret is missing, or a header must not be sent."""
+    def check(self, *, reads_secrets: bool = True) -> None:
+        """Raises UnitError if a secret is missing, or a header must not be sent. `reads_secrets`: they have
+        to be there now, for a crawl."""
+
+        def secret(text: str, otherwise: str) -> str:
+            return secret_at(text, self.folder) if reads_secrets else otherwise
+
         if self.basic_auth is not None and self.bearer_token is not None:
             raise UnitError("give either 'basic_auth' or 'bearer_token'")
-        if self.basic_auth is not None and ":" not in secret_at(self.basic_auth, self.folder):
+        if self.basic_auth is not None and ":" not in secret(self.basic_auth, ":"):
             raise UnitError(f"what {self.basic_auth!r} holds is not 'user:password'")
-        if self.bearer_token is not None and " " in secret_at(self.bearer_token, self.folder):
+        if self.bearer_token is not None and " " in secret(self.bearer_token, ""):
             raise UnitError(f"what {self.bearer_token!r} holds has a space, which no token has")
         for name, value in self.headers:
             if name.lower() in _NOT_IN_HEADERS:
@@ -122,9 +127,9 @@ class Identity(msgspec.Struct, frozen=True):
                 check_headers(((name, "" if is_secret(value) else value),))
             except HeadError as problem:
                 raise UnitError(str(problem)) from None
-            secret_at(value, self.folder)
+            secret(value, "")
         for _, value in self.login.fields if self.login is not None else ():
-            secret_at(value, self.folder)
+            secret(value, "")
 
 
 # -- cookies ----------------------------------------------------------------------------------------------
