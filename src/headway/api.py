@@ -177,7 +177,7 @@ class Plan:
     def from_file(cls, path: str | Path) -> Self:
         """The plan of a job file."""
         plan = cls.__new__(cls)
-        plan.job = load_job(Path(path))
+        plan.job = load_job(Path(path), WallClock().now())
         return plan
 
     def forecast(self) -> Forecast:

@@ -124,7 +124,12 @@ def is_function(thing: object) -> bool:
 def check_method(thing: object, name: str, arguments: Sequence[str], what: str) -> None:
     """JobError unless `thing` has a method that can be called with these arguments, by position."""
     shown = f"{name}({', '.join(arguments)})"
-    method = thing if name == "__call__" else getattr(thing, name, None)
+    try:
+        method = thing if name == "__call__" else getattr(thing, name, None)
+    except Exception as problem:
+        raise JobError(
+            f"its attribute {name!r} cannot be read: {_shown(problem)}{_place(problem)}"
+        ) from problem
     if not callable(method):
         raise JobError(f"it has no method {shown}, which {what} needs")
     if name == "__call__":
@@ -198,7 +203,11 @@ def _find(text: str) -> object:
 def _attribute(module: Any, path: str, text: str) -> object:
     found: Any = module
     for name in path.split("."):
-        if not hasattr(found, name):
+        try:
+            has_it = hasattr(found, name)
+        except Exception as problem:
+            raise JobError(f"{text!r} cannot be read: {_shown(problem)}{_place(problem)}") from problem
+        if not has_it:
             near = difflib.get_close_matches(name, dir(found), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise JobError(f"{text!r} is not there: {module.__name__} has no {name!r}{hint}")

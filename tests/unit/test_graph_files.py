@@ -106,6 +106,10 @@ def void(_: object) -> None:
         (damage(nodes=NODES.replace("2\tb", "5\tb")), "line 4: the id must be 2"),
         (damage(nodes=NODES.replace("b.test", "")), "line 4: page 2 has no host"),
         (damage(nodes=NODES.replace("300", "-3")), "line 4: '-3' is not a number of bytes"),
+        (
+            damage(nodes=NODES.replace("300", "9" * 40)),
+            "line 4: '99999999999999999999' is not a number of bytes",
+        ),
         (damage(nodes=NODES.replace("\t300\t", "\t300")), "line 4: 3 fields"),
         (damage(seeds_txt="9\n"), "'9' is not a page"),
         (damage(seeds_txt="\n"), "no page to begin with"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
+import msgspec
 import pytest
 
+from headway.errors import StoreError
 from headway.model.command import PageState, SaveServers, SaveSettled
 from headway.model.page import Kind, Outcome, Page, Site
 from headway.policy.prediction import Prediction, ServerTally
+from headway.runtime.simulation import Wanted, simulate_run
 from headway.store.learnt import VARIABLE, LearntStore, Levels, default_place
 from headway.store.sqlite import SqliteStore
 from headway.units import BytesPerSecond, Instant
@@ -150,3 +154,35 @@ def test_a_tally_learns_the_mean_rate_of_a_minute():
     assert 1e5 < prediction.predict(Instant(0.0), server) < 1e6
     assert tally.fold(Instant(60.0)) == ()
     assert tally.due_at == 120.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE page SET duration_s = -7",
+        "UPDATE page SET wire_bytes = 'much'",
+        "UPDATE site SET site = CAST(x'ff41' AS TEXT)",
+        "UPDATE crawl SET started_at = 9e300",
+        "UPDATE crawl SET started_at = 4611686018427387904",
+        "UPDATE crawl SET job = '[]'",
+        "INSERT INTO robots (site_id, text) SELECT id, x'ff00' FROM site",
+        "INSERT INTO sample (at, wire_bytes) VALUES ('noon', 5)",
+        "UPDATE page SET links = x'ff'",
+        "DROP TABLE page",
+    ],
+)
+def test_rows_that_no_crawl_writes_are_named_and_left_as_they_are(run, change):
+    """SQLite opens a database that was damaged or changed by hand as long as its pages hang together."""
+    database = run / "crawl.sqlite"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        job = {"crawl": {"bandwidth": "1 MB/s"}, "site": [{"url": f"{SITE}/"}]}
+        connection.execute("UPDATE crawl SET job = ?", (msgspec.json.encode(job).decode(),))
+        connection.commit()
+        simulate_run(run, Wanted())  # it can be simulated before
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(change)
+        connection.commit()
+    before = database.read_bytes()
+    with pytest.raises(StoreError, match=r"crawl\.sqlite: "):
+        simulate_run(run, Wanted())
+    assert database.read_bytes() == before

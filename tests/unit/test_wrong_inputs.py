@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headway.config.job import build_job
+from headway.config.job import build_job, load_job
 from headway.config.reading import read_job_file
-from headway.errors import JobError
+from headway.errors import HeadwayError, JobError
+from headway.planning.policies import StartPlan
+from headway.plugins import check_method
+from headway.runtime.plan import plan_from_file
+from headway.runtime.simulation import simulate_drawn_job
 from headway.units import Instant
 
 SITE = '[[site]]\nurl = "https://www.example.org/"\n'
@@ -282,3 +286,44 @@ def test_a_mistake_is_named_with_its_line_and_what_to_write(text: str, words: st
     assert "\n" not in str(caught.value)
     assert len(WRONG) >= 110
     assert "hunter2" not in str(caught.value)
+
+
+def planned(folder: Path, text: str) -> StartPlan:
+    job = folder / "job.toml"
+    job.write_text(text)
+    return plan_from_file(job, NOW)
+
+
+def test_the_line_of_a_deadline_in_the_past_is_named_by_plans_too(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"job\.toml, line 5: site\.deadline: .* is in the past"):
+        planned(tmp_path, f'[crawl]\nbandwidth = "1 MB/s"\n{SITE}deadline = "2001-01-01T00:00"\n')
+
+
+@pytest.mark.parametrize("hour", range(24))
+def test_a_plan_for_the_night_can_be_made_at_any_hour(tmp_path: Path, hour: int) -> None:
+    hours = f'[[window]]\nfrom = "{hour:02}:00"\nuntil = "{hour:02}:30"\n'
+    text = f'[crawl]\nbandwidth = "1 MB/s"\ntimezone = "UTC"\n{hours}{SITE}data = "1 MB"\n'
+    plan = planned(tmp_path, text)
+    assert plan.problem.capacity.most == 1e6
+
+
+def test_a_job_that_leaves_no_time_to_crawl_is_refused(tmp_path: Path) -> None:
+    closed = '[[crawl.timetable]]\nhours = "00:00-24:00"\nbandwidth = "0"\n'
+    with pytest.raises(JobError, match="leave no time in which the crawl may run"):
+        planned(tmp_path, f'[crawl]\nbandwidth = "1 MB/s"\n{closed}{SITE}data = "1 MB"\n')
+
+
+def test_a_job_with_too_many_pages_for_a_simulation_is_refused(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(f'[crawl]\nbandwidth = "1 MB/s"\n{SITE}data = "900 TB"\n')
+    with pytest.raises(HeadwayError, match=r"about 30,000,000,000 pages .*example\.org.* at most 10,000,000"):
+        simulate_drawn_job(load_job(job), "job.toml", NOW)
+
+
+def test_an_ordering_whose_attributes_cannot_be_read_is_named() -> None:
+    class Unreadable:
+        def __getattr__(self, name: str) -> object:
+            raise ValueError("no database")
+
+    with pytest.raises(JobError, match=r"'page_key' cannot be read: ValueError: no database"):
+        check_method(Unreadable(), "page_key", ("page",), "an ordering")

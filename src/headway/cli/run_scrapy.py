@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from headway.cli.plan import PolicyType
 from headway.config.job import load_job
 from headway.errors import HeadwayError
 from headway.planning.policies import POLICIES
-from headway.units import format_duration, format_size
+from headway.units import Instant, format_duration, format_size
 
 if TYPE_CHECKING:
     from headway.scrapy.running import RunResult
@@ -64,7 +65,9 @@ def run_scrapy_command(
         if not quiet:
             console.print(text, markup=False)
 
-    run = ScrapyRun(load_job(job), out, EventLog(show), policy=policy, crawlers=crawlers)
+    run = ScrapyRun(
+        load_job(job, Instant(time.time())), out, EventLog(show), policy=policy, crawlers=crawlers
+    )
     result = asyncio.run(run_with_signals(run))
     with results():
         if as_json:

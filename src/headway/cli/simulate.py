@@ -215,12 +215,13 @@ def _simulate_job(
     from headway.config.job import load_job
     from headway.runtime.simulation import compare_policies, simulate_drawn_job, wanted_job
 
-    job = wanted_job(load_job(path), wanted)
     # A whole second, so that the same seed gives the same figures.
     started_at = Instant(math.floor(time.time()))
+    job = wanted_job(load_job(path, started_at if start is None else None), wanted)
     if start is not None:
         now = started_at
         started_at = read_option("--start", lambda text: values.deadline_at(text, now, job.zone), start)
+        load_job(path, started_at)  # for the line of a deadline before the start
     with stderr().status("reading the job", spinner="dots") as status:
         simulation = simulate_drawn_job(
             job,

@@ -230,9 +230,10 @@ class Job(msgspec.Struct, frozen=True):
         return found
 
 
-def load_job(path: FilePath) -> Job:
-    """Read and check a job file; JobError says what is wrong and where."""
-    return build_job(*read_job_file(path))
+def load_job(path: FilePath, now: Instant | None = None) -> Job:
+    """Read and check a job file; JobError says what is wrong and where. Given `now`, deadlines are read as
+    well."""
+    return build_job(*read_job_file(path), now=now)
 
 
 _DEADLINES_REMEMBERED = 10_000

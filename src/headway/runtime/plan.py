@@ -195,7 +195,7 @@ def plan_from_file(
 ) -> StartPlan:
     """The plan of a job file, or of a CSV or JSON table of sites, for which nothing needs to be assumed."""
     if path.suffix.lower() == ".toml":
-        job = load_job(path)
+        job = load_job(path, now)
         knowledge = NOTHING_LEARNT
         if learnt is not None:
             knowledge, _ = learnt.read([wish.site for wish in job.sites])
@@ -349,6 +349,8 @@ def compare(
 
 def _link_of(job: Job, now: Instant) -> Timetable:
     segments = job.timetable.segments(now, _HORIZON_S)
+    if not any(rate for _, _, rate in segments):
+        raise JobError("the timetable or the windows leave no time in which the crawl may run")
     # The horizon may be within a pause, but the last step of a plan has no end.
     while len(segments) > 1 and not segments[-1][2]:
         segments.pop()

@@ -63,8 +63,17 @@ from headway.sim.study import (
 from headway.sim.web import ServerModel, Servers, SyntheticSpec, Trouble, Web, make_sites, make_web
 from headway.sim.world import NO_RULES, GraphWorld
 from headway.store.postgres.connection import is_address
-from headway.store.reader import DATABASE, RunReader, knowledge_of_run
-from headway.units import FOREVER, BytesPerSecond, Instant, Seconds, format_duration
+from headway.store.reader import DATABASE, RunReader, knowledge_of_run, reads_rows
+from headway.units import (
+    FOREVER,
+    Bytes,
+    BytesPerSecond,
+    Instant,
+    Seconds,
+    format_duration,
+    format_size,
+    utc_text,
+)
 
 EVERYTHING = Scope(accept=(ANY_TYPE,), max_url_length=1 << 30)
 LONGEST_S = Seconds(14 * 86400.0)
@@ -259,6 +268,8 @@ MEASURED_SPREAD, GIVEN_SPREAD, GUESSED_SPREAD = 0.15, 0.3, 0.8
 default."""
 _MOST_DRAWS = 10
 _PAGES_IN_ALL_DRAWS = 30_000
+_MOST_PAGES = 10_000_000
+"""In the memory of one process; with more, the engine's own bookkeeping would not fit either."""
 """A draw with ten thousand pages and a planner takes about ten seconds."""
 _SPANS = 120
 _KEPT_OPEN_S = 5.0
@@ -449,6 +460,15 @@ def simulate_web(
     return results
 
 
+@reads_rows
+def _job_of_run(path: Path) -> tuple[Job, Instant]:
+    with RunReader(path) as reader:
+        source = Source(f"the job of {path}")
+        job, started_at = build_job(convert(reader.job, source), source), reader.started_at
+        utc_text(started_at)  # fails if the calendar has no such instant
+        return job, started_at
+
+
 def simulate_run(
     path: Path,
     wanted: Wanted,
@@ -458,9 +478,7 @@ def simulate_run(
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[SimResult]:
     """Simulate an earlier run with its own job and the changes of the options."""
-    with RunReader(path) as reader:
-        source = Source(f"the job of {path}")
-        job, started_at = build_job(convert(reader.job, source), source), reader.started_at
+    job, started_at = _job_of_run(path)
     web, servers = only_sites(*web_of_run(path, seed=wanted.seed), wanted.sites)
     names = list(wanted.strategies) or (usual_strategies(web) if comparing else [job.strategy])
     user_agent = job.file.crawl.user_agent
@@ -525,8 +543,16 @@ def simulate_drawn_job(
     page_bytes = np.array([one.page_bytes.value for one in assumed])
     rates = np.array([one.rate_bytes_per_s.value for one in assumed])
     spread = np.array([_spread_of(one.data_bytes.source) for one in assumed])
+    each = np.maximum(data / page_bytes, 1.0)
+    pages = int(each.sum())
+    if pages > _MOST_PAGES:
+        most = int(each.argmax())
+        raise HeadwayError(
+            f"{name}: the sites hold about {pages:,} pages (most of them {assumed[most].site}, with"
+            f" {format_size(Bytes(int(data[most])))}); a simulation holds at most {_MOST_PAGES:,}: correct"
+            " 'data', or set 'max_pages'"
+        )
     if draws is None:
-        pages = int(np.maximum(data / page_bytes, 1.0).sum())
         draws = min(_MOST_DRAWS, max(1, _PAGES_IN_ALL_DRAWS // pages))
     results: list[Draw] = []
     first: Simulated | None = None

@@ -26,7 +26,7 @@ from headway.model.page import PageKey, Site
 from headway.policy.ordering.ranked import pagerank
 from headway.sim.web import Answering, Floats, Numbers, Servers, Web, draw_sizes
 from headway.store import rows, schema
-from headway.store.reader import database_of
+from headway.store.reader import database_of, reads_rows
 from headway.store.rows import AnswerTiming
 
 _SHORTEST_ANSWER_S = 1e-5
@@ -257,7 +257,7 @@ def _read_nodes(path: Path) -> tuple[list[str], NDArray[np.int64], list[str]]:
             raise HeadwayError(f"{path}, line {number + 2}: the id must be {number}, not {page[:20]!r}")
         if not host:
             raise HeadwayError(f"{path}, line {number + 2}: page {number} has no host")
-        if size and not size.isdecimal():
+        if size and not (size.isdecimal() and len(size) <= _SIZE_DIGITS):
             raise HeadwayError(f"{path}, line {number + 2}: {size[:20]!r} is not a number of bytes")
         hosts.append(host)
         sizes[number] = int(size) if size else -1
@@ -331,6 +331,8 @@ _ANSWERED = """
     FROM page JOIN site ON site.id = page.site_id
     WHERE page.state = 'done' OR page.status > 0 ORDER BY page.id"""
 _ROBOTS = "SELECT site.site, robots.text FROM robots JOIN site ON site.id = robots.site_id"
+_SIZE_DIGITS = 18
+"""More do not fit into 64 bits."""
 _NOT_MODIFIED = 304
 _FEW = 8
 _FASTEST_BYTES_PER_S = 1e9
@@ -341,6 +343,8 @@ _WELL_USED = 0.75
 _QUICKEST = 0.02
 _LEAST_FREE = 3
 _ROUNDS = 50
+_LARGEST_BYTES, _LONGEST_S = 2**50, 1e9
+"""No page of a crawl exceeds these."""
 _MEASURED = 0.5
 """The part of the answers whose times must have been measured."""
 _SAMPLES = "SELECT at, wire_bytes, capacity_bytes_per_s FROM sample ORDER BY id"
@@ -348,6 +352,7 @@ Samples = tuple[Floats, Floats, Floats]
 """Readings of the link: when, bytes received until then, and the bound from then on."""
 
 
+@reads_rows
 def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedServers]:
     """The fetched pages of a run, and its servers: as they answered, or, in a run of an earlier version of
     headway, which did not measure the parts of each answer, with a mean latency and rate."""
@@ -358,6 +363,13 @@ def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedSer
     site_of = np.array([site_number[site] for site, _ in last], dtype=np.int32)
     sizes = np.array([answer.wire_bytes for answer in last.values()], dtype=np.int64)
     lengths_s = np.array([answer.duration_s for answer in last.values()], dtype=np.float64)
+    begun_at = np.array([answer.fetched_at for answer in last.values()], dtype=np.float64)
+    if not (
+        np.all((sizes >= 0) & (sizes <= _LARGEST_BYTES))
+        and np.all((lengths_s >= 0) & (lengths_s <= _LONGEST_S))
+        and np.all(np.isfinite(begun_at))
+    ):
+        raise ValueError("a size, a duration or an instant is out of range")
     web = Web(
         f"{path.resolve().name} (recorded)",
         starts,
@@ -368,7 +380,6 @@ def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedSer
         _beginnings(starts, targets),
         [rows.url_of(answer.path, site) for (site, _), answer in last.items()],
     )
-    begun_at = np.array([answer.fetched_at for answer in last.values()], dtype=np.float64)
     limited = limited_by_link(_samples(path), begun_at, lengths_s)
     servers = fit_servers(site_of, sizes, lengths_s, len(sites), seed, limited)
     timings = [rows.unpack_timing(answer.timing) for answer in last.values()]
@@ -377,6 +388,7 @@ def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedSer
     return web, RecordedServers(site_of, sizes, timings, servers, seed)
 
 
+@reads_rows
 def ranks_of_run(path: Path) -> dict[PageKey, float]:
     """The PageRank of every page that a run fetched: for its report, and for the ordering "optimal"."""
     last = _last_answers(path)
@@ -394,15 +406,19 @@ class _Answer(NamedTuple):
     timing: bytes | None = None
 
 
+@reads_rows
 def robots_of_run(path: Path) -> dict[Site, str]:
     """The robots.txt files of the run, by site."""
     database = database_of(path)
     connection = schema.open_for_reading(database)
     try:
         with clear_errors(database):
-            return {Site(site): text for site, text in connection.execute(_ROBOTS) if text}
+            found = {Site(site): text for site, text in connection.execute(_ROBOTS) if text}
     finally:
         connection.close()
+    if any(not isinstance(text, str) for text in found.values()):
+        raise TypeError("a robots.txt is not text")
+    return found
 
 
 def _last_answers(path: Path) -> dict[tuple[Site, PageKey], _Answer]:
@@ -548,6 +564,7 @@ def _fit_limited(size: Floats, length_s: Floats, limited: NDArray[np.bool_]) -> 
     return latency_s, math.exp(mean)
 
 
+@reads_rows
 def use_of_bound(path: Path) -> float:
     """The part of its bound that a run used while there was enough to fetch: the median over spans of some
     seconds in which the link was nearly full; 1 if there were too few. No pacer uses all of a bound that it

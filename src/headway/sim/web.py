@@ -264,7 +264,9 @@ class SyntheticSpec(msgspec.Struct, frozen=True):
         return cls(**fields)  # type: ignore[arg-type]
 
     def check(self) -> None:
-        if not 1 <= self.sites <= self.pages:
+        if self.sites < 1:
+            raise JobError("a synthetic web needs at least one site")
+        if self.sites > self.pages:
             raise JobError(f"{self.pages} pages are too few for {self.sites} sites: each needs its home page")
         if self.pages > self.sites * self.max_site_pages:
             raise JobError(f"{self.sites} sites of {self.max_site_pages} cannot hold {self.pages} pages")

@@ -7,11 +7,13 @@ that writes, reading never waits and never delays the crawl.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from headway.archive.files import clear_errors
 from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.engine.start_pages import FETCHED, LEADS_OUT, NOT_FETCHED, REDIRECTS
-from headway.errors import StoreError
+from headway.errors import HeadwayError, StoreError
 from headway.model.page import Page, PageKey, Site
 from headway.planning.estimate import Knowledge, SiteFacts
 from headway.store import rows, schema
@@ -30,6 +32,9 @@ from headway.units import Instant
 
 # Each query is a short transaction of its own, so that a running crawl can always check-point its write-ahead
 # log; long lists are read in slices.
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DATABASE = "crawl.sqlite"
 _SLICE_ROWS = 5000
@@ -366,6 +371,26 @@ _SUMS = """
     JOIN site ON site.id = newest.site_id GROUP BY newest.site_id"""
 
 
+def reads_rows(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+    """StoreError instead of whatever the rows of a damaged database lead to: SQLite opens it as long as its
+    pages hang together, and stores text or NULL in a column of numbers."""
+
+    @functools.wraps(read)
+    def reading(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(path, *args, **kwargs)
+        except HeadwayError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as problem:
+            raise StoreError(
+                f"{database_of(path)}: it has rows that no crawl writes ({problem}); 'headway verify' says"
+                " where, 'headway rebuild' makes it again from the archive and the logs"
+            ) from problem
+
+    return reading
+
+
+@reads_rows
 def knowledge_of_run(path: Path) -> Knowledge:
     """Sizes and rates of the sites of an earlier run; StoreError for a folder without any."""
     database = database_of(path)
@@ -378,6 +403,9 @@ def knowledge_of_run(path: Path) -> Knowledge:
         connection.close()
     if not rows:
         raise StoreError(f"{path}: the run has fetched no page, so there is nothing to learn from it")
+    figures = [number for row in rows for number in row[1:4]]
+    if not all(0 <= number < sys.float_info.max for number in figures):
+        raise ValueError("a size or a duration is not a number of 0 or more")
     # A site that the run did not finish has the bytes that were fetched and those estimated to be left.
     return Knowledge(
         f"run {path.resolve().name}",
