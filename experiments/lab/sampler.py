@@ -15,7 +15,13 @@ FIELDS = {"rx": 0, "tx": 8}
 
 
 def read_counters(statistics: int, wanted: list[tuple[str, int]]) -> str:
-    text = os.pread(statistics, 65536, 0).decode()
+    # The kernel gives a page of memory at a time: some thirty interfaces.
+    parts: list[bytes] = []
+    at = 0
+    while part := os.pread(statistics, 65536, at):
+        parts.append(part)
+        at += len(part)
+    text = b"".join(parts).decode()
     now = time.monotonic()
     rows = (line.partition(":") for line in text.splitlines())
     fields = {name.strip(): counters.split() for name, _, counters in rows}
