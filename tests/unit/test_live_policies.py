@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.config.job import build_job
+from headway.config.reading import Source, convert
 from headway.errors import JobError
 from headway.model.page import Site
 from headway.planning.allocator import Allocation, Allocator, SiteDemand
 from headway.planning.live_policies import DEADLINE_MARGIN, make_allocator
 from headway.planning.policies import POLICIES, PUBLISHED, Rounds, run_policy
 from headway.planning.problem import Objective, Problem, Timetable
+from headway.runtime.simulation import DescribedWeb, simulate_job
+from headway.sim.web import Servers, make_sites
 from headway.units import BytesPerSecond, Instant
 
 LINK = 10_000.0
@@ -185,3 +191,41 @@ def test_a_cap_is_held_when_a_rate_is_passed_on() -> None:
     slow = SiteDemand(Site("http://1.test"), 1e4, None, BytesPerSecond(100.0))
     decide(allocator, 0.0, demand(0, 1e4, 10), slow)
     assert decide(allocator, 1.0, slow) == {1: 100.0}
+
+
+def simulated_ends(crawl: dict[str, Any], sites: list[tuple[int, float | None]]) -> list[float]:
+    """When sites of so many pages of 2 KB end in a simulated crawl, by deadline."""
+    origins = [f"http://{number}.test" for number in range(len(sites))]
+    tables = []
+    for origin, (pages, due_s) in zip(origins, sites, strict=True):
+        table: dict[str, Any] = {"url": f"{origin}/", "data": f"{2000 * pages} B"}
+        tables.append(table if due_s is None else {**table, "deadline": f"{due_s} s"})
+    keys = {"bandwidth": f"{8 * LINK} bit/s", "interval": "0 s", "respect_robots": False, **crawl}
+    source = Source("test")
+    job = build_job(convert({"crawl": keys, "site": tables}, source), source)
+    counts = np.array([pages for pages, _ in sites])
+    web = make_sites([[f"{origin}/"] for origin in origins], counts, np.full(len(sites), 2000.0), 1)
+    web = dataclasses.replace(web, size_bytes=np.full(web.pages, 2000))
+    many = np.ones(len(sites))
+    servers = Servers(0.01 * many, 0.02 * many, 1e6 * many)
+    done = simulate_job(job, DescribedWeb.without_trouble(web, servers), Instant(START))
+    ended_at = [done.engine.stats.site_stats(Site(origin)).ended_at for origin in origins]
+    return [math.inf if at is None else at - START for at in ended_at]
+
+
+def test_a_constant_rate_is_not_exceeded_when_the_link_is_free() -> None:
+    ends = simulated_ends({"policy": "m-maxt"}, [(50, 20.0), (150, None)])
+    in_time = 20.0 * (1 - DEADLINE_MARGIN)
+    assert ends[0] == pytest.approx(in_time, rel=0.05)
+    assert ends[1] == pytest.approx(300_000 / (LINK - 100_000 / in_time), rel=0.05)
+
+
+def test_headways_own_policy_uses_what_is_free() -> None:
+    ends = simulated_ends({"policy": "headway"}, [(50, 20.0), (150, None)])
+    assert max(ends) < 1.1 * 400_000 / LINK
+
+
+def test_a_few_open_sites_fill_the_link_together() -> None:
+    """Each alone could use a fifth of it: a page of 2 KB takes 0.2 s, and 0.7 s pass before the next."""
+    slow = {"policy": "headway", "interval": "0.7 s"}
+    assert max(simulated_ends({**slow, "crawlers": 4}, [(30, None)] * 8)) < 1.25 * 2 * 30 * 0.95

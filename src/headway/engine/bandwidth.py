@@ -157,6 +157,8 @@ _BESIDE_S, _BESIDE_S_PER_SITE = 0.25, 2.5e-6
 """Such a plan is decided in a thread, where NumPy works without the interpreter's lock. It takes effect this
 much later, and not when the thread has finished, so that the same events lead to the same decisions."""
 _beside = ThreadPoolExecutor(1, thread_name_prefix="headway-planner")
+_CATCH_UP_S = 3.0
+"""For so long a site may be behind a rate that is its limit, and still make up for it."""
 _FILLERS = 2
 _HORIZON_S = Seconds(14 * 86400.0)
 _NEARLY_CAP = 0.95
@@ -197,6 +199,9 @@ class BandwidthPlanner:
         self._most_bytes_per_s = UNBOUNDED
         self._shares = Shares()
         self.started: frozenset[int] | None = None
+        self._open: frozenset[int] = frozenset()
+        self._used_until: dict[int, float] = {}
+        """With rates that are limits: by row, until when its bytes have used up its rate."""
         """The rows that may be asked for pages now; None: all."""
         self._arrived = Arrived()
         self._claims: dict[Site, BytesPerSecond] = {}
@@ -273,6 +278,8 @@ class BandwidthPlanner:
                 return None
             self._steps = None
         self.next_at = min(self._plan_at, self._hand_on_at)
+        if self._allocator.seats is not None:
+            self._open = self._shares.open_rows(self.table)
         self._claims = self._claims_of(stats, bound.capacity_bytes_per_s)
         return None if _alike(before, self._claims) else self._claims
 
@@ -354,7 +361,9 @@ class BandwidthPlanner:
         ]
         allocation = self._allocator.decide(now, demands, capacity, at_least_s=at_least_s)
         row_of = {demand.site: row for demand, row in zip(demands, rows.tolist(), strict=True)}
-        self._shares.set({row_of[site]: float(rate) for site, rate in allocation.rates.items()})
+        rates = {row_of[site]: float(rate) for site, rate in allocation.rates.items()}
+        self._shares.set(rates, seats=self._allocator.seats)
+        self._used_until = {row: self._used_until.get(row, float(now)) for row in rates}
         ends_at = [float(allocation.forecast.get(demand.site, math.nan)) for demand in demands]
         ends = np.array(ends_at, dtype=np.float64)
         self._outlook.foresee(now, rows, ends, _are_late(now, ends, self.table.column(DUE_AT, rows)))
@@ -482,6 +491,29 @@ class BandwidthPlanner:
         row = self._row_of(site)
         rate = None if row is None else self._shares.rates.get(row)
         return None if rate is None else BytesPerSecond(rate)
+
+    def rate_allows_at(self, now: Instant, site_stats: SiteStats, wire_bytes: int) -> Instant:
+        """When a site may be asked again after an answer, if its rate is the most that it gets.
+
+        The pacer lends what sites do not use, so the limit is on the requests: as many bytes as the rate
+        allows since the first one, with some time to catch up.
+        """
+        is_limited = now < self._allocator.limits_until and not self._by_processes
+        row = self._row_of(site_stats.site) if is_limited else None
+        rate = 0.0 if row is None else self._shares.rates.get(row, 0.0)
+        if row is None or rate <= 0:
+            return now
+        page_s = wire_bytes / rate
+        before = max(self._used_until.get(row, now - page_s), now - page_s - _CATCH_UP_S)
+        self._used_until[row] = before + page_s
+        return Instant(max(now, before + page_s))
+
+    def may_be_open(self, site: Site) -> BytesPerSecond | None:
+        """A rate, 0 at least, if the site is one of those that may be open at the same time."""
+        row = self._row_of(site)
+        if row is None or row not in self._open:
+            return None
+        return BytesPerSecond(self._shares.rates.get(row, 0.0))
 
     def left_of(self, site: Site) -> float | None:
         """The estimated remaining bytes of a site, with a margin for the uncertainty."""

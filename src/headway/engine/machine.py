@@ -473,7 +473,7 @@ class Engine:
             return
         rates = planner.allocate(now, self.stats, self.frontier, self.bound)
         if self._holds_sites:
-            self.frontier.serve_only(planner.share_of)
+            self.frontier.serve_only(planner.may_be_open)
         elif planner.started is not None or self._held_some:
             self._held_some = planner.started is not None
             self.frontier.serve_only(planner.may_start)

@@ -121,7 +121,10 @@ class SitePoliteness:
         )
         if free_at > now:
             site_stats.pages_on_connection = 0
-        self._frontier.free(site_stats.site, free_at)
+        next_at = free_at
+        if self._planner is not None and robots_text is None:
+            next_at = max(next_at, self._planner.rate_allows_at(now, site_stats, outcome.wire_bytes))
+        self._frontier.free(site_stats.site, next_at)
         return self.update_end(now, site_stats, free_at, robots_text)
 
     def update_end(

@@ -81,6 +81,19 @@ class Shares:
         kept = (row for row in others if math.isfinite(table.value(DUE_AT, row)) and not is_late(row))
         return list(islice(kept, count))
 
+    def open_rows(self, table: DemandTable) -> frozenset[int]:
+        """The sites that are open if only so many may be: those with a rate, then the next of the plan. While
+        a site with the whole link is asked for its next page, the others use the link."""
+        known = len(self._order)
+        opened = list(self.rates)
+        for place in range(self._next, known + len(self._later)):
+            if len(opened) >= self._seats:
+                break
+            row = int(self._order[place]) if place < known else self._later[place - known]
+            if row not in self.rates and table.is_wanting(row):
+                opened.append(row)
+        return frozenset(opened)
+
     def hand_on(self, changed: Sequence[int], table: DemandTable) -> None:
         """Give the shares of sites that have ended to the next ones of the plan, and then to new sites. The
         cost is that of the sites that have changed."""

@@ -153,6 +153,8 @@ class Allocator:
     """Deterministic: its decisions depend only on the sequence of calls. Ties go to the first site in
     `demands`."""
 
+    limits_until = Instant(-math.inf)
+    """Until then a site's rate is the most that it gets, too: what others do not use is not lent to it."""
     takes_doubt = True
     """Whether `decide_columns` allows for more data than expected."""
 

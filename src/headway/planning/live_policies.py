@@ -78,7 +78,8 @@ class RoundAllocator(Allocator):
         if not wanting or link <= 0:
             self._open, self._free = {}, {}
             return Allocation({}, Instant(min(now + capacity.next_change_s(0.0), FOREVER)), {}, ())
-        if self._has_changed(wanting, link) or not self._continue_round(now, wanting):
+        begins = self._has_changed(wanting, link) or not self._continue_round(now, wanting)
+        if begins:
             self._begin_round(now, wanting, link)
         rates = {
             site: BytesPerSecond(min(rate, wanting[site].cap_bytes_per_s))
@@ -86,6 +87,9 @@ class RoundAllocator(Allocator):
             if rate > 0
         }
         ends_at = self._ends_at(now, wanting, rates)
+        if begins:
+            # What sites hold beyond the expectation does not have to wait for their rates.
+            self.limits_until = max(ends_at.values())
         end_at = min((ends_at[site] for site in rates), default=FOREVER)
         change_at = min(end_at, self._round_ends_at, now + capacity.next_change_s(0.0))
         return Allocation(
