@@ -1,7 +1,7 @@
 """`python -m experiments.diligenti2004 [--out DIR] [--short] [--no-lab] [--resume] [--most-runs N]`
 
-About nine minutes in full. Each run in the lab is kept as it ends; `--resume` takes up what an earlier call
-left, and `--most-runs` ends a call after so many.
+About sixteen minutes in full. Each run in the lab is kept as it ends; `--resume` takes up what an earlier
+call left, and `--most-runs` ends a call after so many.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import shutil
 from pathlib import Path
 
 import msgspec
-from experiments.diligenti2004.figures import draw, write_samples
+from experiments.diligenti2004 import live as live_crawls
+from experiments.diligenti2004.figures import draw, draw_live, write_samples
+from experiments.diligenti2004.live import SLOW_BOUND_BYTES_PER_S, LiveOutcome
 from experiments.diligenti2004.managers import BoundedManager, NaiveManager
 from experiments.diligenti2004.outcome import Outcome
-from experiments.diligenti2004.queue import SERVERS, make_links, make_queue
+from experiments.diligenti2004.queue import BOUND_BYTES_PER_S, SERVERS, make_links, make_queue
 from experiments.diligenti2004.simulate import simulate, simulate_paced
 from experiments.diligenti2004.verdicts import report
 from experiments.lab import run, why_not
@@ -58,10 +60,31 @@ def _run_in_the_lab(name: str, warm_up_s: int, seconds: int) -> Outcome:
     return msgspec.convert(result, Outcome)
 
 
+def live_in_the_lab(
+    warm_up_s: int, seconds: int, folder: Path, *, resume: bool
+) -> tuple[list[LiveOutcome], LiveOutcome]:
+    """Crawls with the admission to depths 6 and 2 and without it; and one under 100 kbit/s."""
+    outcomes = []
+    for depth, bound in (
+        (6, BOUND_BYTES_PER_S),
+        (2, BOUND_BYTES_PER_S),
+        (None, BOUND_BYTES_PER_S),
+        (6, SLOW_BOUND_BYTES_PER_S),
+    ):
+        kept = folder / f"live-{depth}-{bound:.0f}-{seconds}s.json"
+        if not (resume and kept.exists()):
+            print(f"live: admission_depth {depth}, {bound / 1000:g} KB/s", flush=True)
+            # A download takes seconds under 100 kbit/s, and a site may wait for half a minute.
+            longer = seconds if bound == BOUND_BYTES_PER_S else max(seconds, 70)
+            kept.write_bytes(msgspec.json.encode(live_crawls.in_the_lab(depth, bound, warm_up_s, longer)))
+        outcomes.append(msgspec.json.decode(kept.read_bytes(), type=LiveOutcome))
+    return outcomes[:3], outcomes[3]
+
+
 _HEAD = """# diligenti2004
 *Diligenti, Maggini, Pucci, Scarselli: Design of a crawler with bounded bandwidth (2004)*, rerun in the lab
-and in the simulation, with headway's pacer beside it. `make reproduce PAPER=diligenti2004` does it again
-(nine minutes); `ARGS=--keep` writes this page.
+and in the simulation, with headway's own admission and its pacer beside it.
+`make reproduce PAPER=diligenti2004` does it again (sixteen minutes); `ARGS=--keep` writes this page.
 """
 
 
@@ -82,6 +105,8 @@ def main() -> None:
         f"learning; {SERVERS} servers of 10 to 200 KB/s with round trips of 5 to 150 ms; one fixed queue."
     )
     outcomes: list[Outcome] = []
+    live: list[LiveOutcome] = []
+    slow: LiveOutcome | None = None
     if not options.no_lab:
         reason = why_not()
         if reason is not None:
@@ -93,11 +118,14 @@ def main() -> None:
             print("There are runs left: call again with --resume.")
             return
         outcomes = measured
+        live, slow = live_in_the_lab(warm_up_s, seconds, options.out / "runs", resume=options.resume)
+        naive = next(outcome for outcome in measured if outcome.manager == "naive")
+        draw_live(*live, naive, options.out)
     outcomes = [*in_the_simulation(warm_up_s, seconds), *outcomes]
     for where in dict.fromkeys(outcome.where for outcome in outcomes):
         draw({outcome.manager: outcome for outcome in outcomes if outcome.where == where}, where, options.out)
     write_samples(outcomes, options.out / "samples.csv")
-    text = report(outcomes, conditions)
+    text = report(outcomes, conditions, live, slow)
     (options.out / "VERDICTS.md").write_text(text)
     print(text)
     if options.keep:

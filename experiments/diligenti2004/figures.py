@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from experiments.diligenti2004.live import LiveOutcome
 from experiments.diligenti2004.outcome import Outcome
 from experiments.diligenti2004.queue import BOUND_BYTES_PER_S
 from matplotlib.axes import Axes
@@ -34,6 +35,30 @@ def draw(outcomes: dict[str, Outcome], where: str, folder: Path) -> None:
         axes.legend(loc="upper right", fontsize=8, ncols=4)
     third.set_xlabel(f"seconds ({where})")
     figure.savefig(folder / f"figures-{where}.png", dpi=110)
+
+
+def draw_live(
+    deep: LiveOutcome, shallow: LiveOutcome, alone: LiveOutcome, naive: Outcome, folder: Path
+) -> None:
+    figure = Figure(figsize=(8, 9.5), layout="constrained")
+    first, second, third = figure.subplots(3, 1, sharex=True)
+    _line(first, deep.measured, "measured", "-", "tab:blue")
+    _line(first, deep.predicted, "predicted (CB)", ":", "tab:blue")
+    first.set_title("Figure 1: measured and predicted bandwidth, headway with admission_depth = 6")
+    _line(second, deep.measured, "maxd 6", "-", "tab:blue")
+    _line(second, shallow.measured, "maxd 2", ":", "tab:orange")
+    _line(second, alone.measured, "without admission", "-", "tab:green")
+    second.set_title("Figure 2: depth of the search")
+    _line(third, naive.measured, "naive controller", "-", "tab:red")
+    _line(third, deep.measured, "maxd 6", "-", "tab:blue")
+    third.set_title("Figure 3: start a fetcher below the bound, stop one above")
+    for axes in (first, second, third):
+        axes.axhline(BOUND_BYTES_PER_S / 1000, color="black", linewidth=0.8, label="bound")
+        axes.set_ylabel("KB/s")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower right", fontsize=8, ncols=4)
+    third.set_xlabel("seconds (live crawls in the lab)")
+    figure.savefig(folder / "figures-live.png", dpi=110)
 
 
 def _line(axes: Axes, values: list[float], label: str, style: str, colour: str) -> None:

@@ -2,8 +2,8 @@
 take what is sent with POST.
 
 The path says what comes back: `/SIZE/anything` gives so many bytes, `/web/SIZE/N` a page of about that size
-with links to three more, `/stall/SIZE` half of them and then silence, `/trickle/SIZE` a byte a second,
-`/late/SECONDS/SIZE` nothing for a while.
+with links to three more, `/site/PAGES/SIZE/N` page N of a site that ends, of exactly that size, `/stall/SIZE`
+half of the bytes and then silence, `/trickle/SIZE` a byte a second, `/late/SECONDS/SIZE` nothing for a while.
 """
 
 from __future__ import annotations
@@ -85,6 +85,16 @@ def web_page(size: int, number: int) -> bytes:
     return b"<html><title>%d</title><p>%s<p>%s</html>" % (number, links, text[:length])
 
 
+def site_page(pages: int, size: int, number: int) -> bytes:
+    """Page N of a site of so many pages, each linked from one other."""
+    links = b"".join(
+        b'<a href="/site/%d/%d/%d">more</a> ' % (pages, size, more)
+        for more in range(4 * number + 1, min(4 * number + 5, pages))
+    )
+    page = b"<html><title>%d</title><p>%s<p>" % (number, links)
+    return page + (CHUNK * (size // len(CHUNK) + 1))[: max(0, size - len(page))]
+
+
 class Echo(asyncio.DatagramProtocol):
     """A call: what is said comes back."""
 
@@ -100,8 +110,9 @@ async def answer(writer: asyncio.StreamWriter, target: str) -> None:
     if parts[0] == "late":
         await asyncio.sleep(float(parts[1]))
         parts = parts[2:]
-    if parts[0] == "web":
-        page = web_page(int(parts[1]), int(parts[2]))
+    if parts[0] in {"web", "site"}:
+        make = web_page if parts[0] == "web" else site_page
+        page = make(*map(int, parts[1:]))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page))
         writer.write(page)
         await writer.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log
+from math import isfinite, log
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -31,25 +31,28 @@ Measure = Callable[[Point], float]
 
 
 def draw_all(
-    sufficient: list[Point], insufficient: list[Point], scheduling: list[Point], folder: Path
+    sufficient: list[Point],
+    insufficient: list[Point],
+    scheduling: list[Point],
+    folder: Path,
+    live: Sequence[Point] = (),
 ) -> None:
+    """Lines are formulas; `live` crawls are large open marks."""
     for number in ("2", "3", "4"):
         points = [point for point in sufficient if point.figure == number]
         panels: list[tuple[str, Measure]] = [
             ("maximum complete time (s)", lambda point: point.max_end_s),
             ("sum of execution times (s)", lambda point: point.sum_of_ends_s),
         ]
-        _draw(
-            f"Figure {number}: sufficient bandwidth", points, panels, folder / f"figure-{int(number):02}.png"
-        )
+        path = folder / f"figure-{int(number):02}.png"
+        _draw(f"Figure {number}: sufficient bandwidth", points, panels, path, live)
     for number in ("5", "6", "7"):
         points = [point for point in insufficient if point.figure == number]
         tardy: list[tuple[str, Measure]] = [
             ("time beyond the deadlines (s)", lambda point: point.tardiness_s)
         ]
-        _draw(
-            f"Figure {number}: insufficient bandwidth", points, tardy, folder / f"figure-{int(number):02}.png"
-        )
+        path = folder / f"figure-{int(number):02}.png"
+        _draw(f"Figure {number}: insufficient bandwidth", points, tardy, path, live)
     fifty: dict[str, list[tuple[str, Measure]]] = {
         "08": [
             (
@@ -70,7 +73,7 @@ def draw_all(
     }
     for number, panels in fifty.items():
         title = f"Figure {int(number)}: 50 sites, 5 crawlers (mean over draws, deadlines in turn)"
-        _draw(title, scheduling, panels, folder / f"figure-{number}.png")
+        _draw(title, scheduling, panels, folder / f"figure-{number}.png", live)
 
 
 def _logs(time_s: float, tardiness_s: float) -> float:
@@ -78,27 +81,49 @@ def _logs(time_s: float, tardiness_s: float) -> float:
     return log(time_s) + log(1 + tardiness_s)
 
 
-def _draw(title: str, points: Sequence[Point], panels: Sequence[tuple[str, Measure]], path: Path) -> None:
+def _draw(
+    title: str,
+    points: Sequence[Point],
+    panels: Sequence[tuple[str, Measure]],
+    path: Path,
+    live: Sequence[Point],
+) -> None:
     figure = Figure(figsize=(1.6 + 4.9 * len(panels), 4.2), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    measured = [point for point in live if point.figure == points[0].figure]
+    figure.suptitle(title + ("; open marks: live crawls" if measured else ""), fontsize=11)
     for axes, (label, measure) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         series: dict[str, tuple[list[float], list[float]]] = {}
         for point in points:
             xs, ys = series.setdefault(point.policy, ([], []))
             xs.append(point.x)
             ys.append(measure(point))
-        _lines(axes, series)
+        marks: dict[str, tuple[list[float], list[float]]] = {}
+        for point in measured:
+            xs, ys = marks.setdefault(point.policy, ([], []))
+            xs.append(point.x)
+            ys.append(measure(point))
+        _lines(axes, series, marks)
         axes.set_xlabel(points[0].factor, fontsize=9)
         axes.set_title(label, fontsize=9, loc="left")
     figure.savefig(path, dpi=110)
 
 
-def _lines(axes: Axes, series: dict[str, tuple[list[float], list[float]]]) -> None:
+def _lines(
+    axes: Axes,
+    series: dict[str, tuple[list[float], list[float]]],
+    marks: dict[str, tuple[list[float], list[float]]],
+) -> None:
     for name, (xs, ys) in series.items():
         colour, marker, line = STYLES[name]
         width = 2.2 if name == "headway" else 1.3
         axes.plot(xs, ys, line, color=colour, marker=marker, markersize=4, linewidth=width, zorder=3)
-    values = [y for _, ys in series.values() for y in ys]
+    for name, (xs, ys) in marks.items():
+        colour, marker, _ = STYLES[name]
+        face = colour if marker in "x+" else "none"
+        axes.scatter(
+            xs, ys, s=70, marker=marker, facecolors=face, edgecolors=colour, linewidths=1.4, zorder=4
+        )
+    values = [y for _, ys in (*series.values(), *marks.values()) for y in ys if isfinite(y)]
     low, high = min(values), max(values)
     room = 0.06 * (high - low or 1.0)
     axes.set_ylim(low - room, high + room)
