@@ -6,6 +6,7 @@ says what is wrong, where, and what to do. Each class has the exit code of the c
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 from collections.abc import Sequence
@@ -57,6 +58,17 @@ class OutOfMemoryError(HeadwayError):
             "the system gave no more memory (see ulimit -v); set a lower 'memory' or 'max_connections' under"
             " [crawl], or free some, then run the same command again: the crawl resumes where it stopped"
         )
+
+
+_NO_MEMORY = ("can't start new thread", "failed to map segment", "cannot allocate memory")
+
+
+def lacks_memory(problem: BaseException | None) -> bool:
+    """Whether the system gave no more memory: Python says so in several ways."""
+    if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
+        return True
+    is_vague = isinstance(problem, RuntimeError | ImportError)
+    return is_vague and any(words in str(problem).lower() for words in _NO_MEMORY)
 
 
 def install_command(extra: str) -> str:

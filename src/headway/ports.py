@@ -148,10 +148,35 @@ class Part(msgspec.Struct, frozen=True):
     due_by: Instant
 
 
+class Made(msgspec.Struct, frozen=True):
+    """What was made of a long answer before it is written."""
+
+    payload_digest: str
+    records: bytes = b""
+    """Of an answer whose content is new; empty: they have not been made."""
+    main_bytes: int = 0
+
+
 class Archive(Protocol):
     """Where captures are stored. A capture is durable only after `flush` and then `Store.commit`."""
 
-    def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture: ...
+    def write(
+        self,
+        response: Response,
+        *,
+        digest: str,
+        revisit_of: Original | None = None,
+        made: Made | None = None,
+    ) -> Capture: ...
+
+    def make(self, response: Response, digest: str, *, is_known: bool) -> Made | None:
+        """What of a capture takes long, in a thread: digests and compression. `is_known`: its content is in
+        the archive. None: nothing needs to be made."""
+        ...
+
+    def write_some(self) -> bool:
+        """Write a part of what is long; returns whether more is left."""
+        ...
 
     def flush(self) -> Mapping[str, int]:
         """Write everything to the files. Returns the name and length of each open file, for the store to

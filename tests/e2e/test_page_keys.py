@@ -25,6 +25,7 @@ from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore
 from headway.store.reader import RunReader
 from headway.store.rows import url_of
+from headway.store.schema import KEYED_SINCE
 from headway.store.sqlite import SqliteStore
 from headway.view.summary import summarise
 
@@ -115,7 +116,7 @@ def old_links(blob: bytes, old_of: dict[int, int]) -> bytes:
 
 
 def make_old(run: Path) -> None:
-    """As version 4 of the store left it."""
+    """As the version before left it."""
     connection = sqlite3.connect(run / "crawl.sqlite")
     old_of = {
         key: old_key(site, url_of(path, site))
@@ -131,7 +132,7 @@ def make_old(run: Path) -> None:
     connection.execute("UPDATE page SET links = old_links(links) WHERE links NOT NULL")
     connection.execute("ALTER TABLE crawl DROP COLUMN secret")
     connection.execute("ALTER TABLE seen DROP COLUMN check_bits")
-    connection.execute("PRAGMA user_version = 4")
+    connection.execute(f"PRAGMA user_version = {KEYED_SINCE - 1}")
     connection.commit()
     connection.close()
 
@@ -193,7 +194,7 @@ def test_a_crawl_on_a_server_is_upgraded_alike(postgres_store: str) -> None:
         connection.execute("ALTER TABLE crawl DROP COLUMN secret")
         connection.execute("ALTER TABLE seen DROP COLUMN check_bits")
         connection.execute("DELETE FROM version")
-        connection.execute("INSERT INTO version (version, made_by) VALUES (4, '0.0.9')")
+        connection.execute("INSERT INTO version (version, made_by) VALUES (%s, '0.0.9')", (KEYED_SINCE - 1,))
     store = PostgresStore(postgres_store)
     try:
         snapshot = store.load()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 import signal
 import subprocess
 import sys
@@ -118,6 +119,10 @@ ANSWERS: dict[str, Answer] = {
     "empty-members": _fixed(_empty_members),
     "bomb": _fixed(_bomb),
     "two-byte-chunks": _two_byte_chunks,
+    "noise": _fixed(lambda: whole(random.Random(1).randbytes(49_000_000), "Content-Type: text/html\r\n")),
+    "noise-as-file": _fixed(
+        lambda: whole(random.Random(2).randbytes(49_000_000), "Content-Type: text/plain\r\n")
+    ),
     "number": _fixed(lambda: whole(b"<h1>" + b"7" * 5000 + b"</h1>")),
     "million-digits": _fixed(lambda: whole(b"<h1>" + b"7" * 1_000_000 + b"</h1>")),
     "plain": _fixed(lambda: whole(b"<title>plain</title>")),

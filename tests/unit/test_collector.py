@@ -14,7 +14,7 @@ from headway.model.command import FetchPage
 from headway.model.event import Event, PageSettled
 from headway.model.page import Capture, Kind, Lease, Page, PageKey, Site
 from headway.pages.parsed import ParseOptions
-from headway.ports import Original, Request, Response
+from headway.ports import Made, Original, Request, Response
 from headway.runtime.collector import KnownPages, MakeRoom, PageReading, WebCollector, _is_soon_parsed
 from headway.units import BytesPerSecond, Instant, Seconds
 
@@ -88,7 +88,20 @@ class Shelf:
         self._web = web
         self._full_for = full_for
 
-    def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
+    def make(self, response: Response, digest: str, *, is_known: bool) -> Made | None:
+        raise AssertionError("no answer here is long")
+
+    def write_some(self) -> bool:
+        raise AssertionError("no answer here is long")
+
+    def write(
+        self,
+        response: Response,
+        *,
+        digest: str,
+        revisit_of: Original | None = None,
+        made: Made | None = None,
+    ) -> Capture:
         site = response.url.removesuffix("/")
         if site == self._full_for:
             raise StoreError("the disk is full")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.rawserver import RawServer, page
 
+from headway.errors import lacks_memory
 from headway.http.client import HttpFetcher
 from headway.http.memory import STEP_BYTES, MemoryBudget, answers_bytes
 from headway.http.models import ClientOptions, Limits
@@ -102,3 +104,19 @@ async def test_answers_hold_no_more_than_the_limit_together(
         assert fetcher._memory.held_bytes == 0
         await fetcher.aclose()
     assert 2 * len(body) <= highest <= 30 * STEP_BYTES + 2 * len(body)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_memory"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (RuntimeError("can't start new thread"), True),
+        (ImportError("libx.so: failed to map segment from shared object"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+        (RuntimeError("the loop is closed"), False),
+        (None, False),
+    ],
+)
+def test_the_ways_in_which_memory_is_refused_are_one(problem: BaseException | None, is_memory: bool) -> None:
+    assert lacks_memory(problem) is is_memory

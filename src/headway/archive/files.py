@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import sqlite3
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,9 @@ def put_in_place(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 _GATHER_BYTES = 1 << 18
+_LONG_BYTES = 1 << 22
+_WRITTEN_AT_ONCE_BYTES = 1 << 21
+"""Some milliseconds."""
 _FILE_MODE = 0o644
 
 
@@ -114,34 +118,54 @@ class AppendFile:
             self._written_bytes = os.fstat(self._fd).st_size
         self.length_bytes = self._written_bytes
         """Including what is still buffered here."""
-        self._gathered: list[bytes] = []
+        self._gathered: deque[bytes | memoryview] = deque()
 
     def append(self, data: bytes) -> None:
+        """What is long is written by `write_some` or `flush`."""
         self._gathered.append(data)
         self.length_bytes += len(data)
-        if self.length_bytes - self._written_bytes >= _GATHER_BYTES:
+        if _GATHER_BYTES <= self.length_bytes - self._written_bytes < _LONG_BYTES:
             self.flush()
 
     def flush(self) -> int:
         """Pass everything to the system; returns the file's length."""
-        if self._gathered:
-            rest = memoryview(b"".join(self._gathered))
-            try:
-                with clear_errors(self.path):
-                    while rest:
-                        # At an explicit position: a second try overwrites what the first has written.
-                        count = os.pwrite(self._fd, rest, self._written_bytes)
-                        self._written_bytes += count
-                        rest = rest[count:]
-            finally:
-                self._gathered = [bytes(rest)] if rest else []
+        if len(self._gathered) > 1 and self.length_bytes - self._written_bytes < _LONG_BYTES:
+            joined = b"".join(self._gathered)
+            self._gathered.clear()
+            self._gathered.append(joined)
+        while self._gathered:
+            self._write(len(self._gathered[0]))
         return self._written_bytes
+
+    def write_some(self) -> bool:
+        """Pass a part of what is long to the system; returns whether more is left."""
+        if self.length_bytes - self._written_bytes < _LONG_BYTES:
+            return False
+        self._write(_WRITTEN_AT_ONCE_BYTES)
+        return True
+
+    def _write(self, most: int) -> None:
+        """From the first of what is gathered."""
+        rest = memoryview(self._gathered[0])
+        part = rest[:most]
+        try:
+            with clear_errors(self.path):
+                while part:
+                    # At an explicit position: a second try overwrites what the first has written.
+                    count = os.pwrite(self._fd, part, self._written_bytes)
+                    self._written_bytes += count
+                    part, rest = part[count:], rest[count:]
+        finally:
+            if rest:
+                self._gathered[0] = rest
+            else:
+                self._gathered.popleft()
 
     def cut(self, length_bytes: int) -> None:
         """Discard everything that was appended after this length."""
         with clear_errors(self.path):
             kept = b"".join(self._gathered)[: max(0, length_bytes - self._written_bytes)]
-            self._gathered = [kept] if kept else []
+            self._gathered = deque([kept] if kept else ())
             if length_bytes < self._written_bytes:
                 os.ftruncate(self._fd, length_bytes)
                 self._written_bytes = length_bytes

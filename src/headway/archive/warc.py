@@ -29,7 +29,7 @@ from headway.archive.records import (
 )
 from headway.model.page import Capture
 from headway.policy.duplicates import keep_last
-from headway.ports import CaptureNote, Original, Response
+from headway.ports import CaptureNote, Made, Original, Response
 from headway.units import Instant
 
 # Sort-friendly URI keys, as pywb computes them, so that it finds its keys in headway's index.
@@ -230,8 +230,26 @@ class WarcArchive:
         self._sealed: list[tuple[bytes, int] | None] = []
         """Records in the order of `_unsealed` that have no place in a file yet."""
 
-    def write(self, response: Response, *, digest: str, revisit_of: Original | None = None) -> Capture:
+    def make(self, response: Response, digest: str, *, is_known: bool) -> Made | None:
         payload_digest = payload_digest_of(response, digest)
+        if is_known:
+            return Made(payload_digest)
+        date, target = iso_utc(response.requested_at), uri(response.url)
+        parts = parts_of(response, None)
+        return Made(payload_digest, *made_in_python(response, parts, date, target, payload_digest))
+
+    def write_some(self) -> bool:
+        return self._file is not None and self._file.write_some()
+
+    def write(
+        self,
+        response: Response,
+        *,
+        digest: str,
+        revisit_of: Original | None = None,
+        made: Made | None = None,
+    ) -> Capture:
+        payload_digest = payload_digest_of(response, digest) if made is None else made.payload_digest
         if revisit_of is not None and says_not_modified(response):
             payload_digest = self._kept_payload(digest) or payload_digest
         elif revisit_of is not None and not self._same_payload(response, digest, payload_digest):
@@ -239,7 +257,9 @@ class WarcArchive:
         parts = parts_of(response, revisit_of)
         date, target = iso_utc(response.requested_at), uri(response.url)
         unsealed = _Unsealed(Capture("", 0, 0), response.requested_at, payload_digest, parts.record_type)
-        if self._sealer is None:
+        if made is not None and made.records and parts.record_type != "revisit":
+            self._keep(unsealed, made.records, made.main_bytes)
+        elif self._sealer is None:
             self.settle()
             self._keep(unsealed, *made_in_python(response, parts, date, target, payload_digest))
         else:

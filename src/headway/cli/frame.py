@@ -25,7 +25,14 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.archive.records import iso_utc
-from headway.errors import HeadwayError, OutOfMemoryError, SiteListError, UnitError, install_command
+from headway.errors import (
+    HeadwayError,
+    OutOfMemoryError,
+    SiteListError,
+    UnitError,
+    install_command,
+    lacks_memory,
+)
 from headway.runtime.process import INTERRUPTS, INTERRUPTS_CODE
 from headway.units import Instant
 from headway.version import __version__
@@ -306,7 +313,7 @@ def headway() -> None:
 
 def _explained(problem: Exception) -> HeadwayError:
     """An unexpected exception as one line: the extra that is not installed, or a bug."""
-    if isinstance(problem, MemoryError):
+    if lacks_memory(problem):
         return OutOfMemoryError()
     package = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
     if package in _EXTRAS:

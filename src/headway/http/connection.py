@@ -28,6 +28,8 @@ _MOST_HANDSHAKES = 16
 """How often TLS may send of itself while a response arrives, for a new handshake or new keys: a server that
 wants more keeps us busy."""
 _STALL_BYTES_PER_S = 1000.0
+_FIRST_READ_BYTES = 32 * 1024
+_FRAGMENTED_READ_BYTES = 16 * 1024
 """A slower answer makes no progress, if other sites wait for its connection."""
 
 
@@ -239,11 +241,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return (
-            self._scratch[: self._meter.read_limit(len(self._scratch))]
-            if self._meter.bounded
-            else self._scratch
-        )
+        most = len(self._scratch)
+        reader = self._reader
+        if reader is not None and (reader.reply is None or reader.is_fragmented):
+            # Chunks of a few bytes each take long, and the first ones come with the head.
+            most = _FIRST_READ_BYTES if reader.reply is None else _FRAGMENTED_READ_BYTES
+        if self._meter.bounded:
+            most = self._meter.read_limit(most)
+        return self._scratch[:most] if most < len(self._scratch) else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_arrival_at = self._loop.time()

@@ -21,6 +21,7 @@ _MAX_CHUNK_OVERHEAD = 16
 
 
 _GATHERED_AT_ONCE = 256
+_FRAGMENT_BYTES = 64
 _LARGE_PART_BYTES = 4096
 """Parts that are this large on average stay as they are. Python needs 33 bytes more for each, and 46 MB in
 chunks of two bytes took 1.3 GB."""
@@ -44,6 +45,7 @@ class ResponseReader:
         "detail",
         "finished",
         "head",
+        "is_fragmented",
         "keep_alive",
         "kind",
         "parts",
@@ -84,6 +86,8 @@ class ResponseReader:
         self._interim = 0
         self._raw_bytes = 0
         self._chunks: _Chunks | None = None
+        self.is_fragmented = False
+        """The last bytes were chunks of a few bytes each."""
 
     @property
     def started(self) -> bool:
@@ -259,6 +263,7 @@ class ResponseReader:
                 self._end(Kind.PROTOCOL, f"invalid chunked body: {error}", truncated=True)
                 return
             chunks.extra = True
+        self.is_fragmented = (len(self.parts) - before) * _FRAGMENT_BYTES > len(data)
         self._gather(before)
         if self.finished:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import structs
 
@@ -15,7 +16,7 @@ from headway.pages.parsed import Parsed
 from headway.pages.sitemaps import LIST_TYPES
 from headway.policy.politeness import blocked_by
 from headway.policy.revisit import add_visit
-from headway.ports import Archive, Clock, Original, Response
+from headway.ports import Archive, Clock, Made, Original, Response
 from headway.units import Instant
 
 
@@ -176,8 +177,25 @@ class Keeper:
             digest = parsed.digest if parsed is not None else ""
         return "" if self._original(digest) is not None else digest
 
-    def keep(self, lease: Lease, response: Response, parsed: Parsed | None, copy: Copy | None) -> PageSettled:
-        """Archive the answer if needed, and return what the engine has to know of it."""
+    def make(self, response: Response, parsed: Parsed) -> Callable[[], Made | None]:
+        """What to do in a thread for a long answer, before it is kept."""
+        is_known = self._original(parsed.digest) is not None
+        return partial(self._archive.make, response, parsed.digest, is_known=is_known)
+
+    def write_some(self) -> bool:
+        """Write a part of a long answer; returns whether more is left."""
+        return self._archive.write_some()
+
+    def keep(
+        self,
+        lease: Lease,
+        response: Response,
+        parsed: Parsed | None,
+        copy: Copy | None,
+        made: Made | None = None,
+    ) -> PageSettled:
+        """Archive the answer if needed, and return what the engine has to know of it. `made`: as `make` has
+        made it."""
         original = self._original(parsed.digest) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
@@ -188,7 +206,7 @@ class Keeper:
             lease,
             outcome,
             parsed.links if is_content and parsed is not None and not parsed.is_list else (),
-            self._archived(response, outcome, original),
+            self._archived(response, outcome, original, made),
             parsed.lists if is_content and parsed is not None else (),
             sighting_of(response, outcome, copy),
             copy.state if copy is not None and copy.kind is not None else None,
@@ -211,12 +229,15 @@ class Keeper:
             return None
         return self._uncommitted.get(digest) or self._find_digest(digest)
 
-    def _archived(self, response: Response, outcome: Outcome, original: Original | None) -> Capture | None:
+    def _archived(
+        self, response: Response, outcome: Outcome, original: Original | None, made: Made | None
+    ) -> Capture | None:
         if outcome.kind not in _ARCHIVED:
             return None
         digest = outcome.digest
         is_copy = outcome.kind in _COPIES
-        capture = self._archive.write(response, digest=digest, revisit_of=original if is_copy else None)
+        revisit_of = original if is_copy else None
+        capture = self._archive.write(response, digest=digest, revisit_of=revisit_of, made=made)
         if outcome.kind is Kind.FETCHED and digest:
             self._uncommitted[digest] = Original(response.url, response.requested_at)
         return capture

@@ -37,6 +37,7 @@ from headway.ports import (
     Clock,
     CuttingFetcher,
     Fetcher,
+    Made,
     Original,
     PromptFetcher,
     Request,
@@ -58,6 +59,8 @@ Ts = TypeVarTuple("Ts")
 _STRUCK_OUT = f"{MOST_STRIKES} processes of the crawl have died while they read it"
 _PARSED_IN_PLACE_BYTES = 64 * 1024
 """A larger hostile page could block the event loop for a second."""
+_LONG_PAYLOAD_BYTES = 1024 * 1024
+"""A longer one is compressed and hashed in a thread."""
 _IN_ONE_GO = 8
 """The number of pages that are read, and then archived, while their bytes may still be in the processor's
 caches."""
@@ -98,6 +101,8 @@ class _Answered(NamedTuple):
     parsed: Parsed | None
     copy: Copy | None
     items: Sequence[Item]
+    made: Made | None = None
+    """The records of a long answer."""
 
 
 class PageReading(NamedTuple):
@@ -308,7 +313,8 @@ class WebCollector:
                 return
         answered = _Answered(lease, response, parsed, None, ())
         asked, room = self._ask_for(answered), None
-        if asked is None and (parsed is None or not parsed.is_list):
+        is_simple = parsed is None or not (parsed.is_list or _is_long(response))
+        if asked is None and is_simple:
             room = self._make_room() if self._make_room is not None else None
             if room is None:
                 self._answered.append(answered)
@@ -381,6 +387,9 @@ class WebCollector:
             await room
         if each.parsed is not None and each.parsed.is_list:
             await self._take_in_list(each.parsed)
+        if each.parsed is not None and _is_long(each.response):
+            work = self._keeper.make(each.response, each.parsed)
+            each = each._replace(made=await self._worker.run(work))
         if not self._answered:
             asyncio.get_running_loop().call_soon(self._keep_answered)
         self._answered.append(each)
@@ -397,12 +406,22 @@ class WebCollector:
 
     def _keep(self, each: _Answered) -> None:
         # No await from here to `tell`: a page in the archive must have its row in the same commit.
-        settled = self._keeper.keep(each.lease, each.response, each.parsed, each.copy)
+        settled = self._keeper.keep(each.lease, each.response, each.parsed, each.copy, each.made)
+        if each.made is not None:
+            asyncio.get_running_loop().call_soon(self._write_on)
         if self._on_page is not None:
             page, outcome, capture = each.lease.page, settled.outcome, settled.capture
             items = () if outcome.kind is Kind.BLOCKED else each.items
             self._on_page(Collected(page, each.response, each.parsed, outcome, capture, items))
         self._sink.tell(settled)
+
+    def _write_on(self) -> None:
+        """Write what is long in parts, with turns for others in between, before a commit writes the rest."""
+        try:
+            if not self._is_closed and self._keeper.write_some():
+                asyncio.get_running_loop().call_soon(self._write_on)
+        except Exception as problem:
+            self._sink.fail(problem)
 
     def _copy_of(self, lease: Lease) -> Copy | None:
         if self._find_copy is None or not is_again(lease.attempt):
@@ -457,7 +476,7 @@ class WebCollector:
 
     def _quarantine(self, lease: Lease, outcome: Outcome) -> None:
         if self._journal is not None:
-            self._journal.clear(lease.page.url)
+            self._journal.keep(lease.page.url)
         self._sink.tell(PageSettled(lease, outcome))
 
     def _parse_in_place(self, response: Response, page: Page, digest: str | None = None) -> Parsed | None:
@@ -497,6 +516,11 @@ class WebCollector:
 def _is_other_digest(one: str, other: str) -> bool:
     """Whether two digests of contents are of different kinds."""
     return bool(one and other) and one.partition(":")[0] != other.partition(":")[0]
+
+
+def _is_long(response: Response) -> bool:
+    """Whether digests and compression of the payload would block the event loop."""
+    return len(response.payload) > _LONG_PAYLOAD_BYTES
 
 
 def _is_soon_parsed(body: bytes) -> bool:

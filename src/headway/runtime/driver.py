@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headway.engine.decisions import decision_of, in_order
 from headway.engine.machine import Engine
-from headway.errors import HeadwayError, OutOfMemoryError
+from headway.errors import HeadwayError, OutOfMemoryError, lacks_memory
 from headway.model.command import (
     Command,
     CutRequests,
@@ -320,7 +320,7 @@ class LiveDriver:
 
     def _on_lost_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Without memory a callback may end in the middle, and its page would never settle."""
-        if isinstance(context.get("exception"), MemoryError):
+        if lacks_memory(context.get("exception")):
             self.fail(OutOfMemoryError())
         else:
             loop.default_exception_handler(context)
@@ -328,7 +328,7 @@ class LiveDriver:
     def fail(self, problem: BaseException) -> None:
         """End the crawl because of an error, in the driver or outside."""
         assert self._over is not None
-        if isinstance(problem, MemoryError):
+        if lacks_memory(problem):
             problem = OutOfMemoryError()
         if not self._over.done():
             self._over.set_exception(problem)

@@ -410,8 +410,14 @@ class WorkJournal:
             if self.suspects:
                 self.clear(url)
 
+    def keep(self, url: str) -> None:
+        """The page is quarantined: when the crawl visits it again, it is tried in a process of its own."""
+        self.suspects[url] = 1
+        with self._locked():
+            self._write_suspects({**self._read_suspects(), url: 1})
+
     def clear(self, url: str) -> None:
-        """The page was read after all, or is settled: it is no longer suspect."""
+        """The page was read after all: it is no longer suspect."""
         if self.suspects.pop(url, None) is not None:
             with self._locked():
                 suspects = self._read_suspects()
