@@ -252,39 +252,41 @@ def test_the_jobs_with_site_settings_are_read(tmp_path: Path, monkeypatch: pytes
     assert load_job(tmp_path / "list.toml").site_count == len(rows) - 1
 
 
-def test_what_the_timers_start_is_a_crawl(served: Served, tmp_path: Path) -> None:
+def test_every_night_is_crawled_into_one_folder(served: Served, tmp_path: Path) -> None:
     (nightly,) = (each for each in blocks_of(ROOT / "docs/tutorial.md") if each.title == "nightly.toml")
     job = changed(localised(nightly.text, served), {"[crawl]\n": f"[crawl]\n{HURRY}max_pages = 5\n"})
     with followed("docs/how-to/every-night.md") as page:
-        windows = localised(page.take("toml"), served)
+        init, crawl, looks = page.take("sh"), page.take("sh"), page.take("sh")
+        keep, windows = page.take("toml"), localised(page.take("toml"), served)
         service, timer, crontab = page.take("ini"), page.take("ini"), page.take("text")
+        on_end = page.take("toml")
+    run(init, tmp_path)
+    assert load_job(tmp_path / "nightly.toml").kept == 30
+    for number, block in enumerate((keep, on_end)):
+        (tmp_path / f"{number}.toml").write_text(f'{block}[[site]]\nurl = "https://www.example.org/"\n')
+        load_job(tmp_path / f"{number}.toml")
     (tmp_path / "windows.toml").write_text(windows)
     assert "5 Mbit" in windows
     assert "headway: " not in run("headway plan windows.toml || [ $? = 3 ]", tmp_path)
-    (by_systemd,) = re.findall(r"^ExecStart=/bin/sh -c '(.*)'$", service, re.MULTILINE)
+    (by_systemd,) = re.findall(r"^ExecStart=(.*)$", service, re.MULTILINE)
     (by_cron,) = re.findall(r"^0 22 \* \* \*  (.*)$", crontab, re.MULTILINE)
-    commands = {
-        "systemd": changed(by_systemd, {"%%": "%", "/opt/headway/bin/": ""}),
-        "cron": changed(by_cron, {r"\%": "%", "/srv/crawl": ".", "/opt/headway/bin/": ""}),
-    }
-    for name, command in commands.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "nightly.toml").write_text(job)
-        assert "headway ended with" not in run(f"/bin/sh -c {shlex.quote(command)}", folder)
-        (out,) = (folder / "runs").iterdir()
-        assert (out / "pages.jsonl").read_text()
+    (tmp_path / "nightly.toml").write_text(job)
+    for command in (crawl, by_systemd, by_cron):
+        here = command.replace("/opt/headway/bin/", "").replace("/srv/crawl", ".")
+        assert "headway ended with" not in run(f"/bin/sh -c {shlex.quote(here)}", tmp_path)
+    run(looks, tmp_path)
+    assert (tmp_path / "second-night.csv").read_text().startswith("url,")
+    assert len(json.loads(run("headway status run --rounds --json", tmp_path))) == 3
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed, so the units were not verified")
-    (tmp_path / "headway.service").write_text(service)
-    (tmp_path / "headway.timer").write_text(timer)
+    service = changed(service, {"/opt/headway/bin/headway": "/bin/true"})
+    (tmp_path / "headway-nightly.service").write_text(service)
+    (tmp_path / "headway-nightly.timer").write_text(timer)
+    units = (tmp_path / "headway-nightly.service", tmp_path / "headway-nightly.timer")
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", tmp_path / "headway.service", tmp_path / "headway.timer"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
-    assert "headway." not in done.stderr, done.stderr
+    assert "headway" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
 
 
