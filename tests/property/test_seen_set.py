@@ -13,8 +13,8 @@ from headway.engine.seen import PythonSeenSet, check_bits, next_key, seen_set
 from headway.model.page import PageKey
 
 KINDS = [PythonSeenSet]
-if importlib.util.find_spec("headway.engine._seen") is not None:
-    from headway.engine._seen import SeenSet as CSeenSet
+if importlib.util.find_spec("headway.engine._seen_set") is not None:
+    from headway.engine._seen_set import SeenSet as CSeenSet
 
     KINDS.append(CSeenSet)
 

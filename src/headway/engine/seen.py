@@ -1,5 +1,5 @@
-"""The set of all pages ever seen: `seen_set` makes one in C (`_seen.c`) where headway was installed with a
-compiler, else a `PythonSeenSet`.
+"""The set of all pages ever seen. `seen_set` makes one in C (`_seen_set.c`) where headway was installed with
+a compiler, else a `PythonSeenSet`.
 
 A page is known by its key, of 64 bits, and by 16 more bits of another hash of its URL, the check bits. So of
 10^9 pages none is taken for another with a probability of 1 - 4 * 10^-7. The store and the queues tell pages
@@ -160,7 +160,7 @@ _Maker = Callable[[NDArray[np.int64], NDArray[np.uint16], int], SeenSet]
 
 def _seen_set_type() -> _Maker:
     try:
-        made = importlib.import_module("headway.engine._seen").SeenSet
+        made = importlib.import_module("headway.engine._seen_set").SeenSet
     except ImportError:
         return PythonSeenSet
     return cast("_Maker", made)

@@ -429,7 +429,7 @@ static PyMethodDef seen_methods[] = {
 static PySequenceMethods seen_as_sequence = {.sq_length = seen_length, .sq_contains = seen_contains};
 
 static PyTypeObject seen_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headway.engine._seen.SeenSet",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headway.engine._seen_set.SeenSet",
     .tp_basicsize = sizeof(Seen),
     .tp_dealloc = seen_free,
     .tp_flags = Py_TPFLAGS_DEFAULT,
@@ -440,10 +440,10 @@ static PyTypeObject seen_type = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "headway.engine._seen", "The keys of all pages ever seen.", -1, NULL, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "headway.engine._seen_set", "The keys of all pages ever seen.", -1, NULL, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__seen(void)
+PyMODINIT_FUNC PyInit__seen_set(void)
 {
     if (PyType_Ready(&seen_type) < 0)
         return NULL;
