@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from click.shell_completion import CompletionItem
 from headway.cli.frame import DEADLINES_MISSED, print_lines, read_option, stdout
 from headway.cli.options import job_options, learning_options, learnt_by
 from headway.config import values
+from headway.config.job import Job
+from headway.planning.estimate import Knowledge
 from headway.planning.policies import POLICIES, Outlook, StartPlan
 from headway.planning.problem import Objective, Problem
 from headway.plugins import is_reference
@@ -33,7 +36,10 @@ from headway.report.plan_text import (
     verdict_lines,
 )
 from headway.runtime.plan import compare, make_outlook, plan_from_file
+from headway.runtime.sitemap_probe import probe, unknown_sites, with_listed
 from headway.units import Instant, format_size
+
+_PROBE_S = 60.0
 
 
 class PolicyType(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
@@ -76,6 +82,12 @@ class PolicyType(click.ParamType):  # type: ignore[type-arg]  # not generic in o
 )
 @learning_options
 @click.option(
+    "--probe",
+    "probing",
+    is_flag=True,
+    help="Ask sites of unknown size for robots.txt and their sitemaps, for at most a minute.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
@@ -98,17 +110,19 @@ def plan_command(
     objective: str | None,
     learn_from: Path | None,
     forget: bool,
+    probing: bool,
     seed: int,
     comparing: bool,
     plot: Path | None,
     as_json: bool,
 ) -> int:
-    """Check whether all deadlines of a job can be met, and with which bandwidth. Nothing is fetched.
+    """Check whether all deadlines of a job can be met, and with which bandwidth. Without --probe, nothing
+    is fetched.
 
     The command shows what the planner would decide if the crawl started now: when each site starts and ends,
     its rate, and the least bandwidth that meets all deadlines. Values that the job does not give are assumed;
-    each is shown with its source (given by the job, learnt in an earlier run, or default). The exit code is
-    3 if deadlines will be missed.
+    each is shown with its source: given by the job, learnt in an earlier run, counted in the site's sitemaps
+    (--probe), or default. The exit code is 3 if deadlines will be missed.
 
     Instead of a job file, sites can be given as a CSV table with the header
     name,data_bytes,deadline_s,cap_bytes_per_s,weight,xi (plain numbers; an empty field means none), or as the
@@ -124,6 +138,7 @@ def plan_command(
         crawlers=crawlers,
         learn_from=learn_from,
         learnt=learnt_by(learn_from, forget=forget, warn=partial(click.echo, err=True)),
+        ask=_ask if probing else None,
     )
     goal = Objective(objective) if objective else plan.objective
     policy = policy or plan.policy
@@ -143,6 +158,14 @@ def plan_command(
             at_most = plan.at_most()
             _show(plan, outlook, None if at_most is None else make_outlook(at_most, policy, goal, seed=seed))
     return DEADLINES_MISSED if outlook.schedule.late else 0
+
+
+def _ask(job: Job, knowledge: Knowledge) -> Knowledge:
+    """Probe the sites of unknown size, and say what each has answered."""
+    found = asyncio.run(probe(job, unknown_sites(job, knowledge), longest_s=_PROBE_S))
+    for site, listed in found.items():
+        click.echo(f"{site}: {listed.line()}", err=True)
+    return with_listed(knowledge, found)
 
 
 def _show(plan: StartPlan, outlook: Outlook, at_most: Outlook | None) -> None:

@@ -20,6 +20,7 @@ from headway.planning.allocator import SiteDemand
 from headway.planning.estimate import (
     DEFAULT,
     GIVEN,
+    LISTED,
     MEASURED,
     NO_FACTS,
     NOTHING_LEARNT,
@@ -257,6 +258,8 @@ class DemandTable:
             data_source = GIVEN
         elif facts.data_bytes:
             data_source = learnt
+        elif facts.listed_pages and not seen:
+            data_source = LISTED
         else:
             data_source = MEASURED if seen else DEFAULT
         usual = Assumption(page_bytes(evidence), learnt if facts.page_bytes else DEFAULT)
@@ -308,7 +311,7 @@ class DemandTable:
         return self.prediction.predict(now, site_stats.server)
 
     def _evidence(self, site_stats: SiteStats, queue: MemorySiteQueue) -> Evidence:
-        task = site_stats.task
+        task, facts = site_stats.task, self._knowledge.sites.get(site_stats.site, NO_FACTS)
         return Evidence(
             fetched_pages=site_stats.answers,
             fetched_bytes=site_stats.wire_bytes,
@@ -317,10 +320,11 @@ class DemandTable:
             links_seen=site_stats.links_seen,
             links_new=site_stats.links_new,
             new_per_page=site_stats.new_per_page,
+            sitemap_pages=facts.listed_pages,
             given_bytes=task.expected_bytes,
             max_pages=task.max_pages,
             max_bytes=task.max_bytes,
-            facts=self._knowledge.sites.get(site_stats.site, NO_FACTS),
+            facts=facts,
         )
 
 

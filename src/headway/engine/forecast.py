@@ -328,7 +328,8 @@ class Forecaster:
             # The prior of the whole crawl's planner: the more is known, the less it counts.
             known = site_stats.answers + waiting
             weight = 1 / (1 + site_stats.answers)
-            total = known ** (1 - weight) * float(max(PRIOR_SITE_PAGES, known)) ** weight
+            usual = float(max(facts.listed_pages or PRIOR_SITE_PAGES, known))
+            total = known ** (1 - weight) * usual**weight
             ratio, pages_at = max(1.0, (total - site_stats.answers) / max(1, waiting)), 0.0
         return (
             1.0 if waiting or queue.busy else 0.0,

@@ -42,6 +42,8 @@ class SiteFacts(msgspec.Struct, frozen=True, gc=False):
     rate_bytes_per_s: float = 0.0
     """Bytes divided by the time from request to end of the answer; latency is included, as in
     `Prediction`."""
+    listed_pages: int = 0
+    """In the sitemaps of a site that was asked for them before the crawl."""
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ class Assumption(msgspec.Struct, frozen=True):
     source: str
 
 
-GIVEN, MEASURED, DEFAULT = "given", "measured", "default"
+GIVEN, MEASURED, LISTED, DEFAULT = "given", "measured", "sitemap", "default"
 NO_FACTS = SiteFacts()
 
 

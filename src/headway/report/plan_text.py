@@ -299,7 +299,7 @@ def _too_slow_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions]) ->
     if any(assumptions[site].pause_s for site in sites):
         cures.insert(0, "a shorter interval")
     if any(assumptions[site].data_bytes.source == DEFAULT for site in sites):
-        cures.append("the real size of the site (data, or learn_from an earlier run)")
+        cures.append("the real size of the site (data, --probe, or an earlier run)")
     return [*lines, f"What helps: {', '.join(cures[:-1])}, or {cures[-1]}."]
 
 

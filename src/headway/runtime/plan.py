@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,8 +192,10 @@ def plan_from_file(
     crawlers: int | None = None,
     learn_from: Path | None = None,
     learnt: LearntStore | None = None,
+    ask: Callable[[Job, Knowledge], Knowledge] | None = None,
 ) -> StartPlan:
-    """The plan of a job file, or of a CSV or JSON table of sites, for which nothing needs to be assumed."""
+    """The plan of a job file, or of a CSV or JSON table of sites, for which nothing needs to be assumed.
+    `ask` may find out more about the sites of a job."""
     if path.suffix.lower() == ".toml":
         job = load_job(path, now)
         knowledge = NOTHING_LEARNT
@@ -201,11 +203,15 @@ def plan_from_file(
             knowledge, _ = learnt.read([wish.site for wish in job.sites])
         elif learn_from is not None:
             knowledge = knowledge_of_run(learn_from)
+        if ask is not None:
+            knowledge = ask(job, knowledge)
         crawl = job.file.crawl
         job = job.with_crawl(policy=policy or crawl.policy, crawlers=crawlers or crawl.crawlers)
         return plan_from_job(job, now, bandwidth_bytes_per_s, knowledge)
     if learn_from is not None:
         raise JobError(f"{path} gives the data of every site, so --learn-from has no effect; leave it out")
+    if ask is not None:
+        raise JobError(f"{path} gives the data of every site, so --probe has no effect; leave it out")
     sites = read_site_table(path)
     if bandwidth_bytes_per_s is None:
         raise JobError(f"{path} has no bandwidth; give one, such as --bandwidth 1Mbit/s")

@@ -24,20 +24,17 @@ from headway.config.job import Job, SiteWish, without_password
 from headway.config.schema import CrawlTable
 from headway.errors import JobError, StoreError
 from headway.http.client import HttpFetcher
-from headway.http.robots import MAX_ROBOTS_BYTES, judge
 from headway.model.command import SaveFound, SaveTasks
-from headway.model.page import Kind, Page, Site
+from headway.model.page import Page, Site
 from headway.pacing.shared_window import SharedRateWindow
-from headway.pages.document import parse
-from headway.pages.parsed import ParseOptions
-from headway.pages.url import keyed, page_of
+from headway.pages.url import keyed
 from headway.planning.estimate import PRIOR_PAGE_BYTES
 from headway.planning.policies import check_policy
-from headway.ports import Request
 from headway.runtime.control import SPIDERS_LOG
 from headway.runtime.driver import WallClock
 from headway.runtime.process import INTERRUPTS
 from headway.runtime.runtime import build_fetcher
+from headway.runtime.sitemap_probe import Listed, read_sitemaps
 from headway.scrapy.project import check_spiders
 from headway.scrapy.spider import WorkerTask
 from headway.scrapy.steering import SiteTask, SpiderWorld, Steering
@@ -50,8 +47,6 @@ RESULT = "scrapy.json"
 WINDOW = "link"
 """While the run lasts, the file of the `SharedRateWindow` of all spider processes."""
 BUILT_IN = "headway.scrapy.spider.SiteSpider"
-_MOST_SITEMAPS = 200
-"""Read of one site."""
 
 
 def take_folder(folder: Path) -> None:
@@ -109,31 +104,11 @@ def _data_bytes(wish: SiteWish, listed: int, measured_bytes: int) -> float | Non
 
 
 async def _pages_of(wish: SiteWish, job: Job, fetcher: HttpFetcher) -> list[Page]:
-    crawl = job.file.crawl
-    if not crawl.sitemaps:
+    if not job.file.crawl.sitemaps:
         return []
-    robots = await fetcher.fetch(
-        Request(f"{wish.site}/robots.txt", wish.site, max_body_bytes=MAX_ROBOTS_BYTES)
-    )
-    rules = judge(robots.status, robots.body, crawl.user_agent) if robots.kind is Kind.FETCHED else None
-    waiting = list(rules.sitemaps) if rules is not None else []
-    pages: dict[str, Page] = {}
-    requested: set[str] = set()
-    options = ParseOptions(user_agent=crawl.user_agent, read_sitemaps=True)
-    while waiting and len(requested) < _MOST_SITEMAPS:
-        sitemap = page_of(waiting.pop(0), base=wish.site)
-        if sitemap is None or sitemap.url in requested or sitemap.site != wish.site:
-            continue
-        requested.add(sitemap.url)
-        response = await fetcher.fetch(Request(sitemap.url, wish.site))
-        if response.kind is not Kind.FETCHED or response.status != 200:
-            continue
-        parsed = parse(response, sitemap, options)
-        if parsed.is_list:
-            pages |= {page.url: page for page in parsed.links if page.site == wish.site}
-            waiting += [page.url for page in parsed.lists]
-    allowed = [page for page in pages.values() if rules is None or rules.allows(page.url)]
-    return [page for page in allowed if job.judge(page) is None]
+    listed = Listed({})
+    await read_sitemaps(wish, job, fetcher, listed, tries_usual=False)
+    return list(listed.pages.values())
 
 
 class SiteResult(msgspec.Struct, frozen=True):
