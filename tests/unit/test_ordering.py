@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from headway.engine import frontier as frontier_module
 from headway.engine.frontier import Frontier
+from headway.engine.site_queue import ReorderableSiteQueue
 from headway.errors import JobError
 from headway.model.page import Page, PageKey, Site
-from headway.policy.ordering import ORDERING_NAMES, LearningOrdering, Ordering, make_ordering
+from headway.policy.ordering import ORDERING_NAMES, LearningOrdering, Ordering, make_ordering, ranked
 from headway.policy.ordering.simple import Deadline
 from headway.units import FOREVER, Instant
 
@@ -216,3 +218,45 @@ def test_a_name_that_means_nothing_is_refused_with_what_would(name: str, words: 
     with pytest.raises(JobError) as caught:
         make_ordering(name)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["partial(40)", "flow(40)", "batch(40)"])
+def test_a_large_web_is_ranked_beside_the_crawl_and_in_steps(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranked, "_FEW_PAGES", 300)
+    monkeypatch.setattr(frontier_module, "_RANKED_AT_ONCE", 50)
+    ordering = make_ordering(name)
+    frontier = Frontier(ordering)
+    sites = [Site(f"https://s{number}.test") for number in range(20)]
+    pages = [Page(f"{sites[n % 20]}/{n}", sites[n % 20], PageKey(n), 1) for n in range(4000)]
+    rekeyed: list[int] = []
+    change = ReorderableSiteQueue.change_key
+
+    def counted(queue: ReorderableSiteQueue, page: PageKey, key: float) -> bool:
+        rekeyed[-1] += 1
+        return change(queue, page, key)
+
+    monkeypatch.setattr(ReorderableSiteQueue, "change_key", counted)
+    for page in pages[:20]:
+        frontier.put(page)
+    found, fetched, now = 20, 0, Instant(0.0)
+    while found < len(pages):
+        rekeyed.append(0)
+        queue = frontier.next_site(now)
+        if queue is None:
+            assert frontier.next_ready_at(now) < FOREVER, "it waits for the ranks"
+            now = Instant(now + 0.1)
+            continue
+        waiting = frontier.take(queue)
+        fetched += 1
+        links = [*pages[found : found + 20], *pages[: found : max(1, found // 5)]]
+        frontier.settled(waiting.page, links)
+        for page in pages[found : found + 20]:
+            frontier.put(page)
+        found += 20
+        now = Instant(now + 0.01)
+    assert fetched > 150
+    # Besides those of the new links of a page.
+    assert max(rekeyed) <= 2 * 50 + 25
+    assert frontier.waiting == len(pages) - fetched

@@ -236,7 +236,8 @@ def load_job(path: FilePath, now: Instant | None = None) -> Job:
     return build_job(*read_job_file(path), now=now)
 
 
-_DEADLINES_REMEMBERED = 10_000
+_DEADLINES_REMEMBERED = _ROWS_REMEMBERED = 10_000
+_URLS_OF_ROW = frozenset({"url", "seeds"})
 _LONG_LIST = 5000
 """A shorter list is read as if its sites stood in the job file."""
 
@@ -286,7 +287,8 @@ class _Builder:
         self._listed_from = len(file.site) if listed_from is None else listed_from
         self._source = source
         self._listed = listed
-        self._defaults: dict[str, Any] | None = None
+        self._rows: dict[tuple[object, ...], tuple[SiteTable, dict[str, Any]]] = {}
+        """What was read of a list's row, by all of its fields but the URLs."""
         self._read_deadlines: set[str] = set()
         names: tuple[str | None, ...]
         names = (file.crawl.strategy, file.crawl.scorer, file.crawl.policy, file.scrapy.policy)
@@ -497,16 +499,29 @@ class _Builder:
                 self._read_deadlines.add(deadline)
 
     def _row(self, fields: dict[str, Any]) -> tuple[SiteTable, dict[str, Any]]:
+        """The table of a row and its values. Many rows differ only in their URLs."""
+        others = tuple(
+            (name, type(value), value) for name, value in fields.items() if name not in _URLS_OF_ROW
+        )
+        url, seeds = fields.get("url"), fields.get("seeds", ())
+        are_urls = isinstance(seeds, list | tuple) and all(isinstance(each, str) for each in (url, *seeds))
+        if not are_urls or not all(isinstance(value, str | int | float) for _, _, value in others):
+            return self._read_row(fields)
+        read = self._rows.get(others)
+        if read is None:
+            read = self._read_row(fields)
+            if len(self._rows) < _ROWS_REMEMBERED:
+                self._rows[others] = read
+        table, values = read
+        return msgspec.structs.replace(table, url=url, seeds=tuple(seeds)), values
+
+    def _read_row(self, fields: dict[str, Any]) -> tuple[SiteTable, dict[str, Any]]:
         source = Source("")
         table = read_table(SiteTable, fields, source)
         return table, read_values(table, root_of(SiteTable), source)
 
     def _wish_of_row(self, fields: dict[str, Any]) -> SiteWish:
-        if len(fields) > 1:
-            return self._site(0, *self._row(fields), is_listed=True)
-        if self._defaults is None:
-            self._defaults = self._row(fields)[1]
-        return self._site(0, SiteTable(url=fields["url"]), self._defaults, is_listed=True)
+        return self._site(0, *self._row(fields), is_listed=True)
 
     def _no_twins(self, sites: tuple[SiteWish, ...]) -> None:
         seen: set[Site] = set()

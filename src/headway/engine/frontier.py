@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from headway.engine.page_queue import Waiting
 from headway.engine.site_heap import NO_SITE, UNSURE, SiteHeap, SiteOrder
@@ -19,11 +20,14 @@ from headway.engine.site_queue import (
 from headway.engine.stats import SiteNumbers
 from headway.model.command import WaitingRecord
 from headway.model.page import Page, PageKey, Site
-from headway.policy.ordering.base import Key, LearningOrdering, Ordering
-from headway.units import FOREVER, BytesPerSecond, Instant
+from headway.policy.ordering.base import Key, LearningOrdering, Ordering, RankingOrdering
+from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
 
 _LOADED_AHEAD = 256
 """For so many of the next sites, pages are loaded together."""
+_RANKED_AT_ONCE = 1500
+"""Pages whose keys are computed again in one step."""
+_beside = ThreadPoolExecutor(1, thread_name_prefix="headway-ranks")
 _HAS_QUEUE, _NOTED, _UNSEEN = 1, 2, 4
 
 
@@ -57,6 +61,11 @@ class Frontier:
         self._holds_sites = holds_sites
         self._lent: set[PageKey] = set()
         """Pages in flight, if the ordering learns from their links."""
+        self._ranking: Iterator[Instant] | None = None
+        """New keys of all pages that are being computed beside the crawl: it yields when to go on."""
+        self._ranked = 0
+        """Pages given to the ordering in the present step of it."""
+        self._go_on_at = FOREVER
         self._numbers = SiteNumbers() if numbers is None else numbers
         self._queues: list[MemorySiteQueue | None] = []
         """By number; None: the site is idle, or has no queue."""
@@ -419,12 +428,12 @@ class Frontier:
     def next_ready_at(self, now: Instant) -> Instant:
         """The next instant at which a sleeping site may be asked; FOREVER if none sleeps."""
         self._update_heaps(now)
-        return Instant(min(self._sleeping.first_key(), FOREVER))
+        return Instant(min(self._sleeping.first_key(), self._go_on_at))
 
     def _update_heaps(self, now: Instant) -> None:
         """Bring both heaps up to date: place changed sites, and wake sleeping sites that are due."""
-        if self._learning is not None and self.waiting and self._learning.is_due():
-            self._reorder(self._learning)
+        if self._learning is not None:
+            self._learn(now, self._learning)
         for number in self._sleeping.move_until(now, self._ready):
             self._mark(self.queue(self._numbers.sites[number]))
         if self._changed:
@@ -458,6 +467,57 @@ class Frontier:
             self._loaded.pop(queue.number, None)
             self._idle.put(queue)
             self._queues[queue.number] = None
+
+    def _learn(self, now: Instant, learning: LearningOrdering) -> None:
+        """Have all waiting pages ordered again when it is time: at once, or if they are many in steps."""
+        if self._ranking is None and self.waiting and learning.is_due():
+            ranking = learning.ranking() if isinstance(learning, RankingOrdering) else None
+            if ranking is None:
+                self._reorder(learning)
+                return
+            assert isinstance(learning, RankingOrdering)
+            self._ranking = self._rank_in_steps(now, learning, *ranking)
+            self._go_on_at = now
+        if self._ranking is not None and now >= self._go_on_at:
+            self._go_on_at = FOREVER
+            for at in self._ranking:
+                self._go_on_at = max(at, now)
+                return
+            self._ranking = None
+
+    def _rank_in_steps(
+        self, now: Instant, learning: RankingOrdering, after_s: Seconds, compute: Callable[[], object]
+    ) -> Iterator[Instant]:
+        begun = _beside.submit(compute)
+        yield Instant(now + after_s)
+        learning.adopt(begun.result())
+        for queue in [queue for queue in self._queues if isinstance(queue, ReorderableSiteQueue)]:
+            pages = queue.all_pages()
+            for first in range(0, len(pages), _RANKED_AT_ONCE):
+                part = [waiting.page for waiting in pages[first : first + _RANKED_AT_ONCE]]
+                changed = learning.choose(part)
+                self._change_keys(changed)
+                if self._is_enough(len(part)):
+                    yield now
+        chosen = learning.chosen()
+        for first in range(0, len(chosen), _RANKED_AT_ONCE):
+            self._change_keys(chosen[first : first + _RANKED_AT_ONCE])
+            yield now
+
+    def _is_enough(self, pages: int) -> bool:
+        """Whether a step has done enough, with these further pages."""
+        self._ranked += pages
+        if self._ranked < _RANKED_AT_ONCE:
+            return False
+        self._ranked = 0
+        return True
+
+    def _change_keys(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            number = self.number_of(page.site)
+            queue = None if number < 0 else self._queues[number]
+            if isinstance(queue, ReorderableSiteQueue) and queue.change_key(page.key, self._page_key(page)):
+                self._mark(queue)
 
     def _reorder(self, learning: LearningOrdering) -> None:
         queues = [queue for queue in self._queues if isinstance(queue, ReorderableSiteQueue)]

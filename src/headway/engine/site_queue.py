@@ -123,6 +123,9 @@ class MemorySiteQueue:
         return self.free_at if self._pages.count else max(self.free_at, self._deferred[0][0])
 
 
+_MOST_STALE, _FEW_ENTRIES = 4, 1000
+
+
 class ReorderableSiteQueue(MemorySiteQueue):
     """A queue for an ordering that changes the keys of waiting pages.
 
@@ -179,6 +182,9 @@ class ReorderableSiteQueue(MemorySiteQueue):
                 heapify(self._deferred)
                 return True
         heappush(self._entries, after)
+        if len(self._entries) > _MOST_STALE * len(self._current) + _FEW_ENTRIES:
+            self._entries = [each for each in self._entries if self._current.get(each.page.key) is each]
+            heapify(self._entries)
         return True
 
     def change_keys(self, page_key: Callable[[Page], Key]) -> None:

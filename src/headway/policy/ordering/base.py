@@ -7,12 +7,13 @@ keys go first. Equal keys go in the order of arrival, so that a run can be repea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from headway.errors import JobError
 from headway.model.page import Page, Site
 from headway.policy.scope import fits
+from headway.units import Seconds
 
 Key = float
 HELD: Key = math.inf
@@ -75,6 +76,28 @@ class RestoredOrdering(LearningOrdering, Protocol):
     def restore(self, keys: Sequence[int], targets: Sequence[int], counts: Sequence[int]) -> None:
         """Pages that were fetched, the keys of the pages that they link to, concatenated, and how many links
         each has."""
+        ...
+
+
+@runtime_checkable
+class RankingOrdering(LearningOrdering, Protocol):
+    """A learning ordering that can compute its keys again beside the crawl, which goes on with the earlier
+    ones meanwhile: `ranking`, `adopt`, then `choose` for all waiting pages in parts, and `chosen`."""
+
+    def ranking(self) -> tuple[Seconds, Callable[[], Any]] | None:
+        """After how long to take the result, and what computes it in any thread; None: `reorder` is quick."""
+        ...
+
+    def adopt(self, ranks: Any) -> None:
+        """Take the result."""
+        ...
+
+    def choose(self, waiting: Sequence[Page]) -> Sequence[Page]:
+        """Of a part of the waiting pages, those whose keys have to be computed again."""
+        ...
+
+    def chosen(self) -> Sequence[Page]:
+        """Further such pages, when all were given to `choose`."""
         ...
 
 

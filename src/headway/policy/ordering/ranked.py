@@ -6,8 +6,10 @@ links distribute their rank equally to all pages, so that the ranks always add u
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from headway.errors import HeadwayError, JobError
 from headway.model.page import Page, PageKey
 from headway.policy.ordering.base import HELD, Key, SiteQueue
+from headway.units import Seconds
 
 Ranks = NDArray[np.float64]
 
@@ -87,6 +90,13 @@ class Optimal:
         return queue.first_key
 
 
+_FEW_PAGES = 5_000
+"""Ranks of a larger web are computed in a thread beside the crawl."""
+_RANKED_S, _RANKED_S_PER_LINK = 0.25, 1.5e-6
+"""They take effect so much later, and not when the thread has finished, so that the same events lead to the
+same decisions."""
+
+
 class KnownWeb:
     """The links seen so far between the pages known so far, numbered in the order found."""
 
@@ -94,6 +104,9 @@ class KnownWeb:
         self._number: dict[PageKey, int] = {}
         self._sources = array("q")
         self._targets = array("q")
+        self._earlier: list[tuple[array[int], array[int]]] = []
+        """Sources and targets that do not grow any more, so that a thread may read them."""
+        self._links = 0
         self._ranks: Ranks = np.zeros(0)
 
     def number(self, key: PageKey) -> int:
@@ -113,15 +126,36 @@ class KnownWeb:
 
     @property
     def links(self) -> int:
-        return len(self._sources)
+        return self._links + len(self._sources)
 
     def rank(self) -> None:
         """Compute the ranks of all known pages."""
-        count = len(self._number)
-        sources = np.frombuffer(self._sources, dtype=np.int64) if self._sources else np.zeros(0, np.int64)
-        targets = np.frombuffer(self._targets, dtype=np.int64) if self._targets else np.zeros(0, np.int64)
-        starts, rows = rows_of_links(count, sources, targets)
-        self._ranks = rank_again(self._ranks, starts, rows)
+        self.adopt(self.ranking()())
+
+    def ranking(self) -> Callable[[], Ranks]:
+        """What computes the ranks of all pages known now, in this thread or another."""
+        if self._sources:
+            self._links += len(self._sources)
+            self._earlier.append((self._sources, self._targets))
+            self._sources, self._targets = array("q"), array("q")
+        count, parts, before = len(self._number), tuple(self._earlier), self._ranks
+
+        def compute() -> Ranks:
+            none = np.zeros(0, np.int64)
+            sources = np.concatenate([none, *(np.frombuffer(each, dtype=np.int64) for each, _ in parts)])
+            targets = np.concatenate([none, *(np.frombuffer(each, dtype=np.int64) for _, each in parts)])
+            starts, rows = rows_of_links(count, sources, targets)
+            return rank_again(before, starts, rows)
+
+        return compute
+
+    def adopt(self, ranks: Ranks) -> None:
+        """Use these ranks from now on."""
+        self._ranks = ranks
+
+    @property
+    def is_small(self) -> bool:
+        return len(self._number) <= _FEW_PAGES
 
     def rank_of(self, key: PageKey) -> float | None:
         """The rank from the last call of `rank`; None for a page found after it."""
@@ -147,6 +181,25 @@ class RankedOrdering:
         """Take in pages that were fetched before a restart, with their links."""
         self.web.restore(keys, targets, counts)
 
+    def ranking(self) -> tuple[Seconds, Callable[[], Ranks]] | None:
+        """How to compute the ranks again beside the crawl, and when to `adopt` them; None for a small web,
+        which is ranked at once by `reorder`."""
+        if self.web.is_small:
+            return None
+        return Seconds(_RANKED_S + _RANKED_S_PER_LINK * self.web.links), self.web.ranking()
+
+    def adopt(self, ranks: Ranks) -> None:
+        self.web.adopt(ranks)
+
+    def choose(self, waiting: Sequence[Page]) -> Sequence[Page]:
+        """Of these pages, which are all that wait or a part of them, those whose keys have to be computed
+        again."""
+        return waiting
+
+    def chosen(self) -> Sequence[Page]:
+        """Further such pages, when all were given to `choose`."""
+        return ()
+
 
 class Batch(RankedOrdering):
     """Fetches batches of the K waiting pages with the highest PageRank in the known graph. The next batch is
@@ -156,6 +209,7 @@ class Batch(RankedOrdering):
         self._size = _whole(size, "batch")
         super().__init__()
         self._members: dict[PageKey, Key] = {}
+        self._candidates: list[tuple[float, Page]] = []
         self.name = f"batch({size})"
 
     def page_key(self, page: Page) -> Key:
@@ -180,6 +234,22 @@ class Batch(RankedOrdering):
         best = np.argsort(-ranks, kind="stable")[: self._size]
         self._members = {waiting[place].key: -float(ranks[place]) for place in best}
 
+    def choose(self, waiting: Sequence[Page]) -> Sequence[Page]:
+        rank_of = self.web.rank_of
+        self._candidates += [(-(rank_of(page.key) or 0.0), page) for page in waiting]
+        if len(self._candidates) > 4 * self._size + _FEW_PAGES:
+            self._candidates = heapq.nsmallest(self._size, self._candidates, key=_first)
+        return ()
+
+    def chosen(self) -> Sequence[Page]:
+        best = heapq.nsmallest(self._size, self._candidates, key=_first)
+        self._candidates = []
+        self._members = {page.key: key for key, page in best}
+        return [page for _, page in best]
+
+
+_first = itemgetter(0)
+
 
 class Partial(RankedOrdering):
     """Computes the PageRank of the known graph after every K pages. A page found in between gets the sum of
@@ -195,6 +265,8 @@ class Partial(RankedOrdering):
         self._every = _whole(every, self.word)
         super().__init__()
         self._found_since: dict[PageKey, float] = {}
+        self._found_before: dict[PageKey, float] = {}
+        """As `_found_since`, of pages that the ranks being computed will have."""
         self._settled_since: int | None = None
         self.name = f"{self.word}({every})"
 
@@ -214,7 +286,7 @@ class Partial(RankedOrdering):
         share = self._share(self._rank_of(page.key), len(targets))
         newcomers = [link for key, link in targets.items() if self.web.rank_of(key) is None]
         for link in newcomers:
-            self._found_since[link.key] = self._found_since.get(link.key, 0.0) + share
+            self._found_since[link.key] = self._rank_of(link.key) + share
         return newcomers
 
     def is_due(self) -> bool:
@@ -227,13 +299,27 @@ class Partial(RankedOrdering):
         self._found_since.clear()
         self._settled_since = 0
 
+    def ranking(self) -> tuple[Seconds, Callable[[], Ranks]] | None:
+        begun = super().ranking()
+        if begun is not None:
+            self._settled_since = 0
+            self._found_before, self._found_since = self._found_since, {}
+        return begun
+
+    def adopt(self, ranks: Ranks) -> None:
+        super().adopt(ranks)
+        self._found_before = {}
+
     def _share(self, rank: float, links: int) -> float:
         """The rank that a page passes to each page that it links to."""
         return rank
 
     def _rank_of(self, key: PageKey) -> float:
         rank = self.web.rank_of(key)
-        return self._found_since.get(key, 0.0) if rank is None else rank
+        if rank is not None:
+            return rank
+        found = self._found_since.get(key)
+        return self._found_before.get(key, 0.0) if found is None else found
 
 
 class Flow(Partial):
