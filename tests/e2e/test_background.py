@@ -56,3 +56,26 @@ def test_a_part_of_the_link_is_found_out_and_shown(tmp_path: Path) -> None:
     with ServedProcess(design_web(seed=5, scale=0.5, roster=("plain",) * 3, tempo=QUICK)) as served:
         crawled(tmp_path, 'bandwidth = "60% of link"', list(served.urls))
     assert json.loads(status(tmp_path, "--json"))["done"] >= 30
+
+
+@pytest.mark.parametrize(
+    ("crawl", "where"),
+    [
+        ('bandwidth = "1 kbit/s"', "crawl.bandwidth"),
+        ('bandwidth = "1 MB/s"\nbandwidth_up = "1 bit/s"', "crawl.bandwidth_up"),
+    ],
+)
+def test_a_bound_of_less_than_a_packet_a_second_is_refused(tmp_path: Path, crawl: str, where: str) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(f'[crawl]\n{crawl}\n[[site]]\nurl = "http://127.0.0.1:9/"\n')
+    done = subprocess.run(
+        [HEADWAY, "crawl", str(job), "-o", str(tmp_path / "run"), "-q"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert f"{where}: " in done.stderr
+    assert "less than one packet (1,514 bytes) a second; write at least '13 kbit/s'" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -47,7 +47,7 @@ from headway.runtime.crawling import CrawlRun, check_is_same_crawl
 from headway.runtime.driver import WallClock
 from headway.runtime.plan import plan_from_job
 from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
-from headway.runtime.runtime import check_fits
+from headway.runtime.runtime import check_bounds, check_fits
 from headway.store.learnt import LearntStore
 from headway.store.postgres.connection import Address
 from headway.store.reader import open_reader
@@ -158,6 +158,7 @@ def crawl_command(
     # A continued crawl keeps its deadlines, including those that have passed in the meantime.
     started_at = now if following.begins else begun_at(run) or now
     job = job_from(targets, options, started_at, streams=processes == 1 and store is None)
+    check_bounds(job)
     if following.begins and job.revisiting is None:
         check_hooks(job)
         check_fits(job)

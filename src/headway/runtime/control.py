@@ -16,11 +16,11 @@ from headway.http.client import HttpFetcher
 from headway.model.command import AddSite, Order, Pause, Resume
 from headway.model.event import CapacityChanged
 from headway.pages.url import keyed
-from headway.policy.yielding import LOOK_START_BYTES_PER_S, LinkShare, Phase
+from headway.policy.yielding import LOOK_START_BYTES_PER_S, PACKET_BYTES, LinkShare, Phase
 from headway.runtime.driver import EventSink
 from headway.store.reader import LiveReader, database_of
 from headway.store.run_folder import LINK_FILE, LinkRecord, read_link
-from headway.units import BytesPerSecond, Instant
+from headway.units import BytesPerSecond, Instant, format_rate
 
 # The bound that a person sets on a run, also while it crawls: one line of text in the run folder.
 #
@@ -38,7 +38,8 @@ def write_limit(folder: Path, text: str | None) -> None:
         if text is None:
             path.unlink(missing_ok=True)
             return
-        rate(text)
+        if (problem := why_too_small(rate(text))) is not None:
+            raise UnitError(problem)
         put_in_place(path, f"{text.strip()}\n".encode())
     except OSError as problem:
         raise StoreError(f"{path}: cannot be written: {problem.strerror}") from None
@@ -52,6 +53,16 @@ def limit_of(folder: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as problem:
         raise StoreError(f"{folder}: the limit cannot be read: {problem}") from None
+
+
+def why_too_small(bound_bytes_per_s: float) -> str | None:
+    """A message if a bound lets less than a packet arrive in a second; a bound of zero is a pause."""
+    if not 0.0 < bound_bytes_per_s < PACKET_BYTES:
+        return None
+    return (
+        f"{format_rate(bound_bytes_per_s)} is less than one packet ({PACKET_BYTES:,} bytes) a second;"
+        " write at least '13 kbit/s'"
+    )
 
 
 class LimitWatch:

@@ -43,6 +43,7 @@ from headway.policy.traps import Mirroring, TrapWatch
 from headway.ports import Clock
 from headway.runtime.collector import PageReading
 from headway.runtime.commands import Journal, World
+from headway.runtime.control import why_too_small
 from headway.runtime.driver import (
     COMMIT_EVERY_S,
     FirstWaiting,
@@ -330,6 +331,7 @@ def build_politeness(job: Job, rules: BySite[SiteRules] | None = None) -> Polite
 
 
 def build_fetcher(job: Job, clock: Clock) -> HttpFetcher:
+    check_bounds(job)
     crawl = job.file.crawl
     return HttpFetcher(
         clock,
@@ -478,6 +480,18 @@ _SEEDS_PER_SITE = 1.5
 _PAGES_EACH = 8
 """Waiting pages of a site, where the job does not allow fewer."""
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def check_bounds(job: Job) -> None:
+    """JobError if a bound is so small that nothing would arrive in useful time."""
+    crawl = job.file.crawl
+    bounds = [("crawl.bandwidth", job.timetable.usual_bytes_per_s)]
+    bounds += [("crawl.timetable", entry.rate_bytes_per_s) for entry in job.timetable.entries]
+    if crawl.bandwidth_up is not None:
+        bounds.append(("crawl.bandwidth_up", rate(crawl.bandwidth_up)))
+    for where, bound in bounds:
+        if (problem := why_too_small(bound)) is not None:
+            raise JobError(f"{where}: {problem}")
 
 
 def check_fits(job: Job) -> None:
