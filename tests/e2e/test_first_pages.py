@@ -279,3 +279,25 @@ def test_a_host_that_does_not_exist_fails_at_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "no such host: no-such-host.invalid" in done.stderr
+
+
+def test_a_circle_of_redirects_is_no_crawled_site(tmp_path: Path) -> None:
+    sites = [
+        Site(lambda path: to("/")),
+        Site(lambda path: to("/b" if path != "/b" else "/a")),
+        Site(lambda path: to(f"/{int(path.strip('/') or 0) + 1}")),
+    ]
+    command = [
+        *HEADWAY,
+        "crawl",
+        *(f"{site.name}/" for site in sites),
+        "--allow-private",
+        "--deadline",
+        "30s",
+    ]
+    command += ["--interval", "1ms", "--forget", "--json", "-o", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    for site in json.loads(done.stdout)["sites"]:
+        assert site["verdict"] == "missed", site
+        assert "redirects" in site["problem"], site

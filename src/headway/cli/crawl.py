@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import math
+import re
 import socket
 from functools import partial
 from pathlib import Path
@@ -213,16 +215,32 @@ def job_from(
         raise click.UsageError(f"give one job file or URLs, not {' and '.join(targets)}")
     if files:
         if not files[0].endswith(".toml") and not Path(files[0]).exists():
-            raise JobError(
-                f"{files[0]!r} is neither a job file nor a URL; a URL begins with https:// or http://"
-            )
-        file, source = read_job_file(Path(files[0]))
+            raise JobError(_no_target(files[0]))
+        path = Path(files[0])
+        if not path.exists() and path.parent.is_dir():
+            near = difflib.get_close_matches(path.name, [one.name for one in path.parent.glob("*.toml")], n=1)
+            if near:
+                raise JobError(f"{path}: there is no such job file; did you mean {path.parent / near[0]}?")
+        file, source = read_job_file(path)
     else:
         source = Source("command line")
         source.overrule("site.url", "command line")
         source.overrule("site.seeds", "command line")
         file = convert({"site": _sites_of(targets)}, source)
     return _with_options(msgspec.to_builtins(file), source, options, now, streams=streams)
+
+
+_HOST = re.compile(r"(?:[\w-]+\.)+[a-z][\w-]+(?::\d+)?(?:/.*)?", re.IGNORECASE)
+
+
+def _no_target(name: str) -> str:
+    """What is wrong with a target that is neither a file nor a URL, and what may be meant."""
+    near = difflib.get_close_matches(name, [path.name for path in Path().glob("*.toml")], n=1)
+    if near:
+        return f"{name!r} is neither a job file nor a URL; did you mean {near[0]}?"
+    if _HOST.fullmatch(name):
+        return f"{name!r} is neither a job file nor a URL; did you mean https://{name}?"
+    return f"{name!r} is neither a job file nor a URL; a URL begins with https:// or http://"
 
 
 def _recrawl_job(

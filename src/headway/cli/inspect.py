@@ -210,6 +210,13 @@ def _format_of(out: Path | None) -> str:
     )
 
 
+def _bandwidth_of_job(run: Path) -> str:
+    with open_reader(run) as reader:
+        tables = reader.job.get("crawl", {})
+    hours = ", and other bandwidths by its timetable" if tables.get("timetable") else ""
+    return f"{tables.get('bandwidth') or 'unlimited'}{hours}"
+
+
 @click.command("limit")
 @click.argument("run", type=RunType())
 @click.argument("bandwidth", required=False)
@@ -227,7 +234,7 @@ def limit_command(run: Path | str, bandwidth: str | None, *, clear: bool) -> int
             "headway limit needs a run folder; a crawl on a server keeps its job's bandwidth"
         )
     if bandwidth is None and not clear:
-        click.echo(limit_of(run) or "none of its own: the bandwidth of the job applies")
+        click.echo(limit_of(run) or f"{_bandwidth_of_job(run)} (by the job)")
         return 0
     write_limit(run, bandwidth)
     with LiveReader(run) as live_reader:

@@ -421,6 +421,8 @@ class Engine:
             self._start_pages.settled(now, site_stats, settled, self._commands)
         self.discovery.found_lists(now, event.lists, self._commands)
         found = self.discovery.add_links(now, site_stats, settled, self._commands)
+        if not found and not page.depth and outcome.kind is Kind.REDIRECT:
+            self._start_pages.led_nowhere(now, site_stats, settled, self._commands)
         if (timing := outcome.timing) is not None:
             own_s = max(0.0, timing.asked_at - self.leases.lent_at(lease) + now - timing.ended_at)
             site_stats.times.count(timing, outcome.wire_bytes, own_s)

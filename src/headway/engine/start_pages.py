@@ -82,6 +82,19 @@ class StartPages:
             subject = f"{page.url} ({reason}) at {utc_text(now)}"
             self._note_problem(now, site_stats, NOT_FETCHED, subject, commands)
 
+    def led_nowhere(
+        self, now: Instant, site_stats: SiteStats, settled: SaveSettled, commands: list[Command]
+    ) -> None:
+        """Take in that the redirect of a first page brought nothing new: it goes in a circle, or on."""
+        page, target = settled.page, settled.links[0] if settled.links else None
+        url = page.url if target is None else target.url
+        is_start = site_stats.task.seeds[:1] == (url,)
+        if not is_start or site_stats.has_content or self._frontier.waiting_of(page.site):
+            return
+        where = "to itself" if target is None else f"in a circle or too often, last to {url}"
+        subject = f"{page.url} redirects {where} at {utc_text(now)}"
+        self._note_problem(now, site_stats, NOT_FETCHED, subject, commands)
+
     def _redirected(self, now: Instant, site_stats: SiteStats, target: Page, commands: list[Command]) -> None:
         task = site_stats.task
         if target.site == task.site:
