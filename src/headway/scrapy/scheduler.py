@@ -5,7 +5,9 @@ fingerprints of all requests ever seen. A request is removed when its response h
 requests that resulted from it were added. Changes are committed together, every 0.1 s, so a killed job loses
 nothing, and repeats at most the requests that were in flight or had just ended.
 
-Requests that cannot be pickled (with a lambda as the callback, for example) stay in memory, as in Scrapy.
+Requests are stored as MessagePack: what is read from a file must not be able to run code, as a pickle can.
+Requests with anything but plain data, items and dataclasses of the spider's project (with a lambda as the
+callback, for example) stay in memory.
 
 Retry-After is obeyed: no request goes to a site before the time that it named, and the other sites go on.
 """
@@ -13,9 +15,10 @@ Retry-After is obeyed: no request goes to a site before the time that it named, 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-import pickle
 import sqlite3
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -24,7 +27,8 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from scrapy import Request, Spider
+import msgspec
+from scrapy import Item, Request, Spider
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
@@ -154,8 +158,110 @@ class RetryAfterMiddleware:
         return self._crawler.engine.downloader.get_slot_key(request)
 
 
+# Requests as MessagePack. Types that it does not have are extensions: sequences and sets by their items,
+# Scrapy items and dataclasses by their class and its fields. A class is looked up only among those that the
+# spider's project has imported, and dataclasses are made without calling it.
+
+_TUPLE, _SET, _FROZENSET, _OBJECT, _NUMBER = range(1, 6)
+_COLLECTIONS: dict[int, Callable[[Iterable[Any]], Any]] = {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset}
+_PLAIN = (str, bytes, float, bool, type(None))
+_LONGEST_DIGITS = 4000
+
+
+def project_of(spider: Spider) -> str:
+    """The package of the spider, whose items and dataclasses can be stored."""
+    return type(spider).__module__.partition(".")[0]
+
+
+def pack_request(fields: dict[str, Any], project: str) -> bytes:
+    """ValueError for anything that cannot be stored."""
+    try:
+        return msgspec.msgpack.encode(_packable(fields, project))
+    except (RecursionError, msgspec.MsgspecError, TypeError) as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def unpack_request(content: bytes, project: str) -> dict[str, Any]:
+    def extension(code: int, data: memoryview) -> Any:
+        if code == _NUMBER:
+            return int(bytes(data[:_LONGEST_DIGITS]))
+        inner = msgspec.msgpack.decode(data, ext_hook=extension)
+        if code in _COLLECTIONS:
+            return _COLLECTIONS[code](inner)
+        module, name, fields = inner
+        return _made_again(module, name, fields, project)
+
+    fields: dict[str, Any] = msgspec.msgpack.decode(content, ext_hook=extension)
+    if (path := fields.get("_class")) is not None:  # Scrapy would import whatever it names
+        module, _, name = str(path).rpartition(".")
+        kind = getattr(sys.modules.get(module), name, None)
+        if not (isinstance(kind, type) and issubclass(kind, Request)):
+            raise ValueError(f"{path} is no class of requests")
+    return fields
+
+
+def _packable(value: Any, project: str) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else msgspec.msgpack.Ext(_NUMBER, str(value).encode())
+    if kind is list:
+        return [_packable(each, project) for each in value]
+    if kind is dict:
+        return {_packable_key(key): _packable(each, project) for key, each in value.items()}
+    for code, collection in _COLLECTIONS.items():
+        if kind is collection:
+            return _extension(code, [_packable(each, project) for each in value])
+    if _is_storable(kind, project):
+        fields = dict(value) if isinstance(value, Item) else _fields_of(value)
+        return _extension(_OBJECT, [kind.__module__, kind.__qualname__, _packable(fields, project)])
+    raise ValueError(f"{kind.__module__}.{kind.__qualname__} cannot be stored")
+
+
+def _packable_key(key: Any) -> Any:
+    if type(key) in _PLAIN or (type(key) is int and -(2**63) <= key < 2**63):
+        return key
+    raise ValueError(f"a key of type {type(key).__qualname__} cannot be stored")
+
+
+def _extension(code: int, value: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(value))
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(value)}
+    fields = {name: getattr(value, name) for name in names}
+    if getattr(value, "__dict__", fields).keys() - names:
+        raise ValueError(f"{type(value).__qualname__} has attributes that are no fields")
+    return fields
+
+
+def _is_storable(kind: type, project: str) -> bool:
+    is_data = issubclass(kind, Item) or dataclasses.is_dataclass(kind)
+    return is_data and kind.__module__.partition(".")[0] == project
+
+
+def _made_again(module: str, name: str, fields: dict[str, Any], project: str) -> Any:
+    kind: Any = sys.modules.get(module)
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
+    if not isinstance(kind, type) or not _is_storable(kind, project):
+        raise ValueError(f"{module}.{name} is no item or dataclass of the project {project}")
+    if issubclass(kind, Item):
+        item = kind()
+        for key, value in fields.items():
+            item[key] = value
+        return item
+    made: Any = object.__new__(kind)
+    for key, value in fields.items():
+        object.__setattr__(made, key, value)
+    return made
+
+
 DATABASE = "requests.sqlite"
 _COMMIT_EVERY_S = 0.1
+_VERSION = 1
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS request (
@@ -180,7 +286,13 @@ class RequestStore:
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.executescript(_TABLES)
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            has_tables = self._connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+            if version != _VERSION and has_tables:
+                raise sqlite3.DatabaseError(
+                    "its requests were stored by another version of headway, which alone can read them"
+                )
+            self._connection.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION};")
             self._ids = self._load_ids()
         except (sqlite3.Error, OSError) as problem:
             with suppress(AttributeError):
@@ -365,12 +477,9 @@ class StoreLifoQueue:
         return cls(crawler, key)
 
     def push(self, request: Request) -> None:
-        """Raises ValueError if the request cannot be pickled; Scrapy then keeps it in memory."""
+        """Raises ValueError if the request cannot be stored; Scrapy then keeps it in memory."""
         assert self._spider is not None
-        try:
-            content = pickle.dumps(request.to_dict(spider=self._spider), protocol=4)
-        except (pickle.PicklingError, AttributeError, TypeError) as problem:
-            raise ValueError(str(problem)) from problem
+        content = pack_request(request.to_dict(spider=self._spider), project_of(self._spider))
         self._tracker.add(self._queue, request, content)
 
     def pop(self) -> Request | None:
@@ -394,8 +503,9 @@ class StoreLifoQueue:
         return self._ids.pop() if take else self._ids[-1]
 
     def _read(self, number: int) -> Request:
-        # The job has written it into its own folder; Scrapy's disk queues unpickle their files, too.
-        return request_from_dict(pickle.loads(self._tracker.store.content(number)), spider=self._spider)  # noqa: S301
+        assert self._spider is not None
+        content = self._tracker.store.content(number)
+        return request_from_dict(unpack_request(content, project_of(self._spider)), spider=self._spider)
 
 
 class StoreFifoQueue(StoreLifoQueue):
