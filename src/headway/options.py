@@ -171,6 +171,7 @@ class CrawlOptions(TypedDict, total=False):
     stop_at_deadline: bool
     max_pages: int | None
     max_bytes: Size | None
+    respect: Sequence[Literal["search", "archive", "ai-input", "ai-train", "tdm"]]
     respect_robots: bool
     respect_rel_nofollow: bool
     max_links: int

@@ -35,6 +35,7 @@ DEFAULT_USER_AGENT = f"headway/{__version__}"
 
 Objective = Literal["max-completion", "sum-completion", "tardiness", "late-sites"]
 Mirrors = Literal["report", "skip", "ignore"]
+Purpose = Literal["search", "archive", "ai-input", "ai-train", "tdm"]
 Digest = Literal["sha1", "sha256"]
 FieldType = Literal["text", "number", "url", "html"]
 
@@ -211,6 +212,11 @@ class CrawlTable(Table, frozen=True):
     respect_robots: Annotated[bool, key(
         "obey robots.txt (RFC 9309)", aliases="robots_txt robotstxt_obey obey_robots",
     )] = True
+    respect: Annotated[tuple[Purpose, ...], key(
+        "what the crawl is for. A page that robots.txt (Content-Signal, Content-Usage) does not give for one "
+        "of these is not requested; one whose headers (also X-Robots-Tag, tdm-reservation) do not is not "
+        "stored. Preferences are recorded in any case", example="search", aliases="purposes purpose use",
+    )] = ()
     respect_rel_nofollow: Annotated[bool, key(
         "do not follow links marked `rel=nofollow`", aliases="nofollow rel_nofollow",
     )] = False

@@ -29,6 +29,7 @@ from headway.model.command import (
     LoadPages,
     NoteYield,
     PageState,
+    SaveNotice,
     SaveServers,
     SaveSettled,
     SaveTasks,
@@ -62,9 +63,9 @@ from headway.model.event import (
     Tick,
     VisitHistories,
 )
-from headway.model.page import SUCCESS, Kind, Lease, Outcome, Site
+from headway.model.page import ROBOTS_CUT, SUCCESS, Kind, Lease, Outcome, Site
 from headway.policy.ordering.simple import Deadline
-from headway.policy.politeness import GiveUp, Retry
+from headway.policy.politeness import GiveUp, Retry, with_preferences
 from headway.policy.prediction import ServerTally
 from headway.policy.server_groups import ServerGroups
 from headway.policy.site_rules import NO_RULES
@@ -403,6 +404,10 @@ class Engine:
             self._tally.count(server, outcome.wire_bytes, outcome.duration_s)
             if now >= self._tally.due_at:
                 self._commands.append(SaveServers(self._tally.fold(now)))
+        usage = getattr(site_stats.rules, "preferences", None) if succeeded else None
+        if usage is not None and (preferences := usage(page.url)):
+            # What robots.txt says that the page may be used for is kept with it.
+            outcome = structs.replace(outcome, detail=with_preferences(outcome.detail, preferences))
         settled = SaveSettled(
             page,
             outcome,
@@ -443,6 +448,9 @@ class Engine:
             gave_up = self._outages.judge_robots(now, site_stats, event.outcome)
         text = site_stats.learn_robots(event, gave_up=gave_up)
         self.discovery.found_lists(now, event.lists, self._commands)
+        if event.outcome.detail.startswith(ROBOTS_CUT):
+            what, _, subject = event.outcome.detail.partition(": ")
+            self._commands.append(SaveNotice(event.site, now, what, subject))
         self._answered(
             now, site_stats, event.outcome, robots_text=text, robots_bytes=event.outcome.wire_bytes
         )

@@ -32,7 +32,7 @@ from headway.model.page import Kind, Lease, Outcome, Page, PageKey, Site, is_aga
 from headway.policy.admission import PATIENCE_S, Admission
 from headway.policy.connections import ConnectionBudget, is_good
 from headway.policy.ordering.base import Ordering
-from headway.policy.politeness import Politeness, RetryPolicy
+from headway.policy.politeness import Politeness, RetryPolicy, forbidden, visit_at
 from headway.policy.prediction import Prediction
 from headway.policy.revisit import RevisitPolicy
 from headway.policy.scope import Scope, host_of, registered_domain
@@ -119,6 +119,9 @@ class SitePoliteness:
         free_at = self._politeness.of(site_stats.site).free_at(
             now, outcome, site_stats.pages_on_connection, site_stats.failures_in_a_row, delay_s
         )
+        minutes = getattr(site_stats.rules, "visit_minutes", None)
+        if minutes is not None:
+            free_at = visit_at(free_at, minutes)
         if free_at > now:
             site_stats.pages_on_connection = 0
         next_at = free_at
@@ -196,6 +199,8 @@ class EngineSettings(NamedTuple):
     """The addresses that answer are those of the servers, rather than of a proxy."""
     finds_servers: bool = False
     """Names are looked up before the first request."""
+    purposes: tuple[str, ...] = ()
+    """What the crawl is for: pages that robots.txt reserves from one of these are not requested."""
 
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)
@@ -249,6 +254,7 @@ class Scheduler:
         self._asking_robots: set[Site] = set()
         self._budget = ConnectionBudget(settings.max_connections, settings.per_server, settings.per_domain)
         self.groups = None if settings.groups is None else ServerGroups(settings.groups)
+        self._purposes = settings.purposes
         self._knows_servers = settings.knows_servers
         self._finds_servers = settings.finds_servers
         self._looking_up: set[Site] = set()
@@ -486,6 +492,9 @@ class Scheduler:
             ):
                 denied = Outcome(Kind.ROBOTS_DENIED, detail=site_stats.rules.problem)
                 self._drop(now, site_stats, [waiting], (denied, PageState.EXCLUDED), commands)
+            elif self._purposes and (purpose := self._reserved(site_stats, waiting.page.url)):
+                reserved = Outcome(Kind.ROBOTS_DENIED, detail=f"robots.txt: {purpose}=no")
+                self._drop(now, site_stats, [waiting], (reserved, PageState.EXCLUDED), commands)
             elif self._watch is not None and (trap := self._watch.judge_waiting(waiting.page)):
                 out = (Outcome(Kind.OUT_OF_SCOPE, detail=trap), PageState.EXCLUDED)
                 self._drop(now, site_stats, [waiting], out, commands)
@@ -501,6 +510,11 @@ class Scheduler:
         """The site of the job whose settings hold, if it is another one."""
         source = self._rules.source_of(site) if self._rules else None
         return None if source == site else source
+
+    def _reserved(self, site_stats: SiteStats, url: str) -> str:
+        """The purpose of the crawl for which robots.txt does not give the page; empty if there is none."""
+        usage = getattr(site_stats.rules, "preferences", None)
+        return "" if usage is None else forbidden(usage(url), self._purposes)
 
     def _occupy(self, now: Instant, queue: MemorySiteQueue) -> None:
         if queue.site == self._starving:

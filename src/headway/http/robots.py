@@ -11,15 +11,18 @@ import codecs
 import math
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from msgspec import structs
 
 from headway.model.command import FetchRobots
 from headway.model.event import RobotsSettled
-from headway.model.page import AllowAll, Kind, Outcome, RobotsRules
+from headway.model.page import ROBOTS_CUT, AllowAll, Kind, Outcome, RobotsRules
 from headway.pages.document import REDIRECT_STATUSES
 from headway.pages.headers import fresh_for_s
 from headway.pages.url import page_of
+from headway.policy.politeness import preferences_of, stricter
 from headway.policy.scope import product_token
 from headway.ports import Clock, Fetcher, Request, Response
 from headway.units import Instant, Seconds
@@ -190,6 +193,7 @@ def _spelt(text: str, kept: str, safe: str) -> str:
 
 MAX_ROBOTS_BYTES = 500 * 1024
 """RFC 9309 2.5. Everything beyond is ignored."""
+CUT = f"{ROBOTS_CUT}: rules after the first 500 KiB are ignored"
 
 ROBOTS_LIFETIME_S = Seconds(24 * 3600.0)
 """RFC 9309 2.4: no copy is used for longer."""
@@ -207,8 +211,13 @@ _LONGEST_LINE = 2083 * 8
 """Characters of a line that count, as in Google's parser: eight times the longest URL that browsers once
 accepted."""
 _AGENT, _ALLOW, _DISALLOW, _DELAY, _SITEMAP = "user-agent", "allow", "disallow", "crawl-delay", "sitemap"
+_RATE, _VISIT, _SIGNAL, _USAGE = "request-rate", "visit-time", "content-signal", "content-usage"
+_EXTENSIONS = frozenset({_DELAY, _RATE, _VISIT, _SIGNAL, _USAGE})
+"""Not defined by the RFC, so they do not end the user-agent lines of a group (2.2.4)."""
 _FIELDS = {
     **{word: word for word in (_AGENT, _ALLOW, _DISALLOW, _DELAY, _SITEMAP)},
+    **{word: word for word in (_RATE, _VISIT, _SIGNAL, _USAGE)},
+    **dict.fromkeys(("content-signals",), _SIGNAL),
     **dict.fromkeys(("useragent", "user agent"), _AGENT),
     **dict.fromkeys(("dissallow", "dissalow", "disalow", "diasllow", "disallaw"), _DISALLOW),
     **dict.fromkeys(("crawl delay", "crawldelay"), _DELAY),
@@ -221,19 +230,31 @@ _WITHOUT_COLON = re.compile(rf"({'|'.join(sorted(_FIELDS, key=len, reverse=True)
 class ParsedRules:
     """The rules of one site for one user agent. Implements `model.page.RobotsRules`."""
 
-    __slots__ = ("_matcher", "crawl_delay_s", "sitemaps")
+    __slots__ = ("_matcher", "_usage", "crawl_delay_s", "sitemaps", "visit_minutes")
 
     def __init__(
-        self, rules: list[tuple[str, str]], delay_s: Seconds | None, sitemaps: tuple[str, ...]
+        self, rules: list[tuple[str, str]], extensions: list[tuple[str, str]], sitemaps: tuple[str, ...]
     ) -> None:
-        self.crawl_delay_s = delay_s
+        delays_s = [delay_s for field, value in extensions for delay_s in _delays_s(field, value)]
+        self.crawl_delay_s = max(delays_s, default=None)
         self.sitemaps = sitemaps
+        visits = [_minutes(value) for field, value in extensions if field == _VISIT]
+        self.visit_minutes = next((minutes for minutes in visits if minutes is not None), None)
+        """The minutes of the day (UTC) between which the site wants to be visited."""
+        self._usage = _usage_of(extensions)
         self._matcher = _Matcher((field == _ALLOW, value) for field, value in rules if value)
 
     @property
     def problem(self) -> str:
         """Why the last URL was denied, if not by a rule."""
         return self._matcher.problem
+
+    def preferences(self, url: str) -> Mapping[str, bool]:
+        """What the page may be used for, where the file says so: of the longest path that it names."""
+        if not self._usage:
+            return _NO_PREFERENCES
+        path = _path_of(url)
+        return next((found for prefix, found in self._usage if path.startswith(prefix)), _NO_PREFERENCES)
 
     def allows(self, url: str) -> bool:
         """Whether a URL of the site, or a path, may be fetched."""
@@ -274,7 +295,7 @@ def rules_from_text(text: str, user_agent: str) -> RobotsRules:
     """The merged rules of all groups for our user agent, or else of the groups for any user agent."""
     ours = product_token(user_agent)
     rules: dict[str, list[tuple[str, str]]] = {ours: [], _ANY_AGENT: []}
-    delays_s: dict[str, list[Seconds]] = {ours: [], _ANY_AGENT: []}
+    extensions: dict[str, list[tuple[str, str]]] = {ours: [], _ANY_AGENT: []}
     sitemaps: dict[str, None] = {}
     named: set[str] = set()
     group: set[str] = set()
@@ -288,16 +309,15 @@ def rules_from_text(text: str, user_agent: str) -> RobotsRules:
             named.add(agent)
         elif field == _SITEMAP:
             sitemaps.setdefault(value)
-        elif field == _DELAY:
-            # Not defined by the RFC, so it must not end a group's user-agent lines (2.2.4).
-            for name in group & delays_s.keys():
-                delays_s[name] += _delay_s(value)
+        elif field in _EXTENSIONS:
+            for name in group & extensions.keys():
+                extensions[name].append((field, value))
         else:
             group_has_rules = True
             for name in group & rules.keys():
                 rules[name].append((field, value))
     us = ours if ours in named else _ANY_AGENT
-    return ParsedRules(rules[us], max(delays_s[us], default=None), tuple(sitemaps))
+    return ParsedRules(rules[us], extensions[us], tuple(sitemaps))
 
 
 def _records(text: str) -> Iterator[tuple[str, str]]:
@@ -311,13 +331,48 @@ def _records(text: str) -> Iterator[tuple[str, str]]:
             yield _FIELDS[match[1].lower()], match[2].strip()
 
 
-def _delay_s(value: str) -> list[Seconds]:
+_REQUEST_RATE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})\s*([smhd]?)\w*")
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_VISIT_TIME = re.compile(r"([01]\d|2[0-4]):?([0-5]\d)\s*-\s*([01]\d|2[0-4]):?([0-5]\d)(?:\s*(?:UTC|GMT|Z))?")
+_MOST_PATHS = 1000
+_NO_PREFERENCES: Mapping[str, bool] = {}
+
+
+def _delays_s(field: str, value: str) -> list[Seconds]:
+    """Of a Crawl-delay, or of a Request-rate for the whole day, such as `1/10s`."""
     try:
-        delay_s = float(value)
-    except ValueError:
+        if field == _DELAY:
+            delay_s = float(value)
+        elif field == _RATE and (match := _REQUEST_RATE.fullmatch(value)) is not None:
+            delay_s = float(match[2]) * _UNITS_S[match[3]] / float(match[1])
+        else:
+            return []
+    except (ValueError, ZeroDivisionError):
         return []
     # robots.txt is fetched again after a day, so a longer delay has no meaning.
     return [Seconds(min(delay_s, ROBOTS_LIFETIME_S))] if math.isfinite(delay_s) and delay_s >= 0 else []
+
+
+def _minutes(value: str) -> tuple[int, int] | None:
+    match = _VISIT_TIME.fullmatch(value.strip())
+    if match is None:
+        return None
+    begin, end = (int(match[place]) * 60 + int(match[place + 1]) for place in (1, 3))
+    return (begin, end) if begin != end and max(begin, end) <= 24 * 60 else None
+
+
+def _usage_of(extensions: list[tuple[str, str]]) -> list[tuple[str, Mapping[str, bool]]]:
+    """Preferences by path, the longest path first. A path may stand before those of Content-Usage."""
+    by_path: dict[str, dict[str, bool]] = {}
+    for field, value in extensions:
+        if field not in {_SIGNAL, _USAGE}:
+            continue
+        path, _, rest = value.partition(" ") if value.startswith("/") else ("/", "", value)
+        if preferences := preferences_of(rest):
+            by_path[path] = stricter(by_path.get(path, {}), preferences)
+            if len(by_path) >= _MOST_PATHS:
+                break
+    return sorted(by_path.items(), key=lambda item: -len(item[0]))
 
 
 def _path_of(url: str) -> str:
@@ -371,6 +426,8 @@ class RobotsAsker:
         response = await self._fetcher.fetch(request)
         outcome = self._outcome_of(self._clock.now(), response)
         is_answer = response.kind is Kind.FETCHED
+        if is_answer and len(response.body) >= MAX_ROBOTS_BYTES:
+            outcome = structs.replace(outcome, detail=CUT)
         rules = await self._judge(response, user_agent) if is_answer else None
         now = self._clock.now()
         fresh_s = fresh_for_s(now, response.headers)

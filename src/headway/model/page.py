@@ -202,6 +202,10 @@ class RobotsRules(Protocol):
     def allows(self, url: str) -> bool: ...
 
 
+ROBOTS_CUT = "robots.txt is too long"
+"""What the detail of an answer begins with of which only the first part was read, and its notice."""
+
+
 class AllowAll:
     """The rules if there is no robots.txt, or none that applies to our user agent."""
 

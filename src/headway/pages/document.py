@@ -30,6 +30,7 @@ from headway.pages.parsed import Listing, Markup, Parsed, ParseOptions
 from headway.pages.scanner import Found, elements_of
 from headway.pages.sitemaps import read_listing
 from headway.pages.url import NOTHING_FOUND, canonical, page_of, pages_of
+from headway.policy.politeness import forbidden, header_preferences
 from headway.policy.scope import product_token
 from headway.ports import Response
 
@@ -211,6 +212,8 @@ def parse(
     asked = markup.asked
     if robots := [value for key, value in response.headers if key == "x-robots-tag"]:
         asked |= of_headers(robots, product)
+    preferences = header_preferences(response.headers, product)
+    is_forbidden = bool(preferences) and bool(forbidden(preferences, options.purposes))
     base = (canonical(markup.base, page.url) if markup.base else None) or page.url
     links, named = _links_of_headers(response, page, work)
     if markup.canonical:
@@ -228,7 +231,7 @@ def parse(
     feeds = pages_of(named_feeds, base, page.depth + 1, secret=options.secret).pages if named_feeds else ()
     return Parsed(
         links=tuple(found.pages),
-        noindex=asked.noindex,
+        noindex=asked.noindex or is_forbidden,
         nofollow=asked.nofollow,
         title=markup.title,
         canonical=named,
@@ -239,6 +242,7 @@ def parse(
         skipped_links=found.skipped,
         lists=tuple(feeds),
         problem=work.problem,
+        preferences=preferences,
     )
 
 

@@ -83,6 +83,8 @@ class ParseOptions(msgspec.Struct, frozen=True):
     read_feeds: bool = False
     secret: bytes = b""
     """Of the crawl, for the keys of pages."""
+    purposes: tuple[str, ...] = ()
+    """What the crawl is for: a page that forbids one of these is not stored."""
     digest: str = "sha1"
     """What contents are identified by: see `pages.fingerprint.content_digests`."""
 
@@ -110,3 +112,5 @@ class Parsed(msgspec.Struct, frozen=True):
     """When the pages of a list were last modified, if the list says so."""
     problem: str = ""
     """Why the rest of it was not read; empty if all was."""
+    preferences: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    """What its headers say that it may be used for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -371,3 +371,115 @@ def _words(body: bytes) -> int:
 
 
 _NOT_TEXT = (b"script", b"style", b"svg", b"template")
+
+
+# Preferences about what pages may be used for, from robots.txt (Content-Signal, Content-Usage) and from
+# headers (these two, X-Robots-Tag, tdm-reservation). One spelling for all: purpose=yes or purpose=no.
+
+PURPOSES = ("search", "archive", "ai-input", "ai-train", "tdm")
+PREFERS = "prefers "
+"""Before the preferences in the detail of an outcome."""
+_SPELLINGS = {
+    "train-ai": "ai-train",
+    "train-genai": "ai-train",
+    "genai": "ai-train",
+    "ai": "ai-train",
+    "use-as-input": "ai-input",
+    "ai-use": "ai-input",
+}
+_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,39}")
+_MOST_PREFERENCES = 50
+_ANSWERS = {"y": True, "yes": True, "?1": True, "1": True, "n": False, "no": False, "?0": False, "0": False}
+_OF_X_ROBOTS = {"noarchive": "archive", "nocache": "archive", "noai": "ai-train", "noimageai": "ai-train"}
+_WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
+"""Directives of X-Robots-Tag, which a colon does not make the name of a robot."""
+_OF_TEXT_AND_DATA_MINING = ("tdm", "ai-train")
+_EVERYTHING = frozenset({"all", "bots", "automated-processing"})
+
+
+def preferences_of(text: str) -> dict[str, bool]:
+    """Of a Content-Signal or Content-Usage: `search=yes, ai-train=no`. What cannot be read is left out; of
+    two answers for a purpose the stricter one counts."""
+    found: dict[str, bool] = {}
+    for part in text[:4000].lower().split(",")[:_MOST_PREFERENCES]:
+        name, _, answer = part.partition("=")
+        name, is_allowed = name.strip(), _ANSWERS.get(answer.partition(";")[0].strip().strip('"'))
+        if is_allowed is None or not _WORD.fullmatch(name):
+            continue
+        for purpose in PURPOSES if name in _EVERYTHING else (_SPELLINGS.get(name, name),):
+            found[purpose] = found.get(purpose, True) and is_allowed
+    return found
+
+
+def header_preferences(headers: Sequence[tuple[str, str]], product_token: str) -> dict[str, bool]:
+    """Of an answer. `headers`: names in lower case."""
+    found: dict[str, bool] = {}
+    for name, value in headers:
+        if name in {"content-usage", "content-signal"}:
+            found = stricter(found, preferences_of(value))
+        elif name == "tdm-reservation" and value.strip() == "1":
+            found = stricter(found, dict.fromkeys(_OF_TEXT_AND_DATA_MINING, False))
+        elif name == "x-robots-tag":
+            found = stricter(found, _of_x_robots(value, product_token))
+    return found
+
+
+def _of_x_robots(value: str, product_token: str) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    is_for_us = True
+    for part in value[:4000].lower().split(",")[:_MOST_PREFERENCES]:
+        agent, colon, rest = part.partition(":")
+        if colon and " " not in agent.strip() and agent.strip() not in _WITH_VALUE:
+            is_for_us = agent.strip() in {"robots", "*", product_token.lower()}
+        purpose = _OF_X_ROBOTS.get((rest if colon else part).strip())
+        if purpose is not None and is_for_us:
+            found[purpose] = False
+    return found
+
+
+def stricter(one: Mapping[str, bool], other: Mapping[str, bool]) -> dict[str, bool]:
+    """Both together: what one of them forbids is forbidden."""
+    return {name: one.get(name, True) and other.get(name, True) for name in (*one, *other)}
+
+
+def forbidden(preferences: Mapping[str, bool], purposes: Sequence[str]) -> str:
+    """The first purpose of the crawl that is forbidden; empty if none is."""
+    return next((purpose for purpose in purposes if not preferences.get(purpose, True)), "")
+
+
+def preferences_text(preferences: Mapping[str, bool]) -> str:
+    """For the detail of an outcome; empty without preferences."""
+    if not preferences:
+        return ""
+    words = (f"{name}={'yes' if preferences[name] else 'no'}" for name in sorted(preferences))
+    return PREFERS + " ".join(words)
+
+
+def preferences_in(detail: str) -> dict[str, bool]:
+    """The preferences in the detail of an outcome."""
+    _, found, text = detail.partition(PREFERS)
+    if not found:
+        return {}
+    words = (word.partition("=") for word in text.partition(";")[0].split())
+    return {name: answer == "yes" for name, _, answer in words if answer in {"yes", "no"}}
+
+
+def visit_at(at: Instant, minutes: tuple[int, int]) -> Instant:
+    """When a site may be visited that names minutes of the day (UTC): at that instant, or when they begin."""
+    begin_s, end_s = (60.0 * minute for minute in minutes)
+    passed_s = at % _DAY_S
+    is_within = begin_s <= passed_s < end_s if begin_s < end_s else not end_s <= passed_s < begin_s
+    return at if is_within else Instant(at + (begin_s - passed_s) % _DAY_S)
+
+
+_DAY_S = 86_400.0
+
+
+def with_preferences(detail: str, preferences: Mapping[str, bool]) -> str:
+    """The detail with further preferences."""
+    if not preferences:
+        return detail
+    before, _, _ = detail.partition(PREFERS)
+    text = preferences_text(stricter(preferences_in(detail), preferences))
+    before = before.rstrip("; ")
+    return f"{before}; {text}" if before else text

@@ -14,7 +14,7 @@ from headway.model.page import SUCCESS, Capture, Kind, Lease, Outcome, Sighting
 from headway.pages.headers import retry_after_s
 from headway.pages.parsed import Parsed
 from headway.pages.sitemaps import LIST_TYPES
-from headway.policy.politeness import blocked_by
+from headway.policy.politeness import blocked_by, with_preferences
 from headway.policy.revisit import add_visit
 from headway.ports import Archive, Clock, Made, Original, Response
 from headway.units import Instant
@@ -69,9 +69,12 @@ def _blocked(now: Instant, response: Response, service: str) -> Outcome:
 
 
 def _detail_of(response: Response, parsed: Parsed | None) -> str:
-    if parsed is None or not parsed.problem:
+    if parsed is None:
         return response.detail
-    return f"{response.detail}; {parsed.problem}" if response.detail else parsed.problem
+    detail = response.detail
+    if parsed.problem:
+        detail = f"{detail}; {parsed.problem}" if detail else parsed.problem
+    return with_preferences(detail, parsed.preferences)
 
 
 def _kind_of_status(response: Response) -> Kind:

@@ -247,6 +247,7 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             # A proxy looks names up itself, and all answers come from its address.
             knows_servers=crawl.proxy is None,
             finds_servers=finds_servers,
+            purposes=crawl.respect,
         ),
         bound=LinkBound(job.timetable, circumstances.quotas_of(job)),
         # Without a planner rates are learnt all the same, for later crawls.
@@ -367,6 +368,7 @@ def page_reading(job: Job, folder: Path | None = None) -> PageReading:
         read_sitemaps=crawl.sitemaps,
         read_feeds=crawl.feeds,
         secret=job.secret,
+        purposes=crawl.respect,
         digest=crawl.digest,
     )
     extractor = job.extractor() or None

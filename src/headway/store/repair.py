@@ -20,6 +20,7 @@ from headway.engine.seen import check_bits
 from headway.errors import StoreError
 from headway.model.page import Kind, Page, PageKey, Site
 from headway.pages.url import SECRET_BYTES, key_of
+from headway.policy.politeness import preferences_in
 from headway.store import rows
 from headway.store.rows import PageLine
 from headway.units import Instant
@@ -84,7 +85,7 @@ _QUEUE = """
 PAGE_LINES = """
     SELECT page.id, site.site, path, status, content_type,
            CASE WHEN status = 304 THEN 0 ELSE page.content_bytes END, depth, digest, fetched_at,
-           duration_s, file.name, warc_offset
+           duration_s, file.name, warc_offset, detail
     FROM page JOIN site ON site.id = page.site_id LEFT JOIN file ON file.id = page.file_id
     WHERE state = 'done' AND kind <> ? ORDER BY page.id"""
 
@@ -172,6 +173,7 @@ def page_line(row: Sequence[Any]) -> bytes:
         duration_s=round(duration_s, 6),
         warc_file=place[0],
         warc_offset=place[1],
+        preferences=preferences_in(place[2] or "") or None,
     )
     return msgspec.json.encode(line)
 

@@ -20,6 +20,7 @@ from headway.archive.warc import PLAIN_PATH, surt
 from headway.engine.seen import check_bits
 from headway.model.command import NOT_COUNTED, PageState, SaveSettled
 from headway.model.page import Kind, Page, Site, Task, Timing
+from headway.policy.politeness import preferences_in
 from headway.ports import CaptureNote, Notes, PackedLinks
 from headway.units import Instant
 
@@ -347,7 +348,7 @@ def _finite(row: SiteSample) -> tuple[object, ...]:
     return tuple(None if isinstance(value, float) and not math.isfinite(value) else value for value in values)
 
 
-class PageLine(msgspec.Struct, frozen=True, gc=False):
+class PageLine(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The content of a line of `pages.jsonl`. Apart from `lines`, which is compiled."""
 
     url: str
@@ -361,6 +362,8 @@ class PageLine(msgspec.Struct, frozen=True, gc=False):
     duration_s: float
     warc_file: str | None
     warc_offset: int | None
+    preferences: dict[str, bool] | None = None
+    """What the page may be used for, as far as its site says so."""
 
 
 # Lines of `pages.jsonl` and `crawl.log`, made from what the machine saves of a page.
@@ -403,6 +406,7 @@ def page_line(settled: SaveSettled, note: CaptureNote | None) -> PageLine | None
         duration_s=round(outcome.duration_s, 6),
         warc_file=None if capture is None else capture.warc_file,
         warc_offset=None if capture is None else capture.warc_offset,
+        preferences=preferences_in(outcome.detail) or None,
     )
 
 
