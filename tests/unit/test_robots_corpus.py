@@ -60,7 +60,7 @@ def corpus() -> Iterator[tuple[int, str, list[str]]]:
 
 
 def is_tie(text: str) -> bool:
-    """One file in five. Whether Protego compares lengths by another rule than RFC 9309: of the escaped pattern."""
+    """One file in five: Protego compares the lengths of escaped patterns, other than RFC 9309."""
     return "%" in text or "\u00e9" in text or "foo bar" in text
 
 

@@ -524,7 +524,7 @@ class Scheduler:
         site_stats = self._stats.site_stats(queue.site)
         self._budget.start(queue.site, site_stats.domain, site_stats.address, is_proven=site_stats.is_proven)
         if self.groups is not None:
-            self.groups.start(queue.site, self._groups_of(site_stats))
+            self.groups.start(queue.site, self._groups_of(site_stats), now)
         self._frontier.occupy(queue.site)
 
     def _lend(self, now: Instant, site_stats: SiteStats, waiting: Waiting) -> FetchPage:

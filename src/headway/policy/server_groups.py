@@ -36,6 +36,8 @@ _V4_GROUP, _V6_GROUP = 24, 48
 _MOST_GROUPS = 50_000
 """About so many are remembered."""
 _FORGOTTEN_AT_ONCE = 64
+_TURN_S = 1.0
+_LONG_AGO = Instant(-FOREVER)
 _LONGEST_UNUSED_S = 10.0
 """After that a group is released for others although no site has used it."""
 
@@ -141,6 +143,7 @@ class Group:
         "timer_at",
         "troubled",
         "troubles",
+        "turn_until",
         "usual_latency_s",
         "waiting",
     )
@@ -152,6 +155,8 @@ class Group:
         self.is_granted = is_granted
         self.is_recalled = False
         self.is_unused = False
+        self.turn_until: float = -FOREVER
+        """Until then it is used although others want it: changing hands costs time, too."""
         """No request has begun since it was granted: others wait for it until there was one."""
         self.busy = 0
         self.ends: list[float] = []
@@ -183,7 +188,7 @@ class Group:
 
     def free_at(self) -> float:
         """When the next request may start; FOREVER while an answer has to be awaited."""
-        if not self.is_granted or (self.is_recalled and not self.is_unused):
+        if not self.is_granted:
             return FOREVER
         places = self.connections
         if not places:
@@ -192,7 +197,9 @@ class Group:
         if rank <= 0:
             return FOREVER
         at = self.ends[-rank] if rank <= len(self.ends) else -FOREVER
-        return max(at, self.pause_until)
+        at = max(at, self.pause_until)
+        # The first request of a turn is made in any case, so that each turn makes progress.
+        return FOREVER if self.is_recalled and not self.is_unused and at >= self.turn_until else at
 
     @property
     def last_end(self) -> float:
@@ -296,7 +303,7 @@ class ServerGroups:
         heappush(group.waiting, (key, serial, site))
         self._set_timer(group, group.free_at())
 
-    def start(self, site: Site, groups: tuple[Group, ...]) -> None:
+    def start(self, site: Site, groups: tuple[Group, ...], now: Instant = _LONG_AGO) -> None:
         """A request to the site begins."""
         self._started[site] = groups
         for group in groups:
@@ -305,7 +312,8 @@ class ServerGroups:
                     group.ends.pop()
                 group.then = None
             group.busy += 1
-            group.is_unused = False
+            if group.is_unused:
+                group.is_unused, group.turn_until = False, now + _TURN_S
 
     def end(
         self, now: Instant, site: Site, outcome: Outcome, *, goes_on: bool, groups: tuple[Group, ...]
@@ -322,7 +330,7 @@ class ServerGroups:
             self._keep_place(group, now + group.interval_s)
             group.then = site if goes_on else None
         for group in before:
-            if group.is_recalled:
+            if group.is_recalled and not self._is_used(group):
                 self._release_if_idle(now, group)
             if group.waiting:
                 self._set_timer(group, group.free_at())
@@ -448,7 +456,8 @@ class ServerGroups:
         """The groups that are given up for others, and when each may be requested again."""
         for key, since in list(self._recalled.items()):
             group = self._groups[key]
-            if not (group.waiting and group.is_unused) or now - since > _LONGEST_UNUSED_S:
+            is_over = not group.is_unused and now >= group.turn_until
+            if is_over or not self._is_used(group) or now - since > _LONGEST_UNUSED_S:
                 self._release_if_idle(now, group)
         released, self._released = tuple(self._released), []
         return released
@@ -472,8 +481,12 @@ class ServerGroups:
         elif not group.is_recalled:
             group.is_recalled = True
             self._recalled[key] = now
-            if not (group.waiting and group.is_unused):
+            if not self._is_used(group):
                 self._release_if_idle(now, group)
+
+    def _is_used(self, group: Group) -> bool:
+        """Whether a group that others want still has its turn here."""
+        return bool(group.waiting or group.then) and (group.is_unused or group.free_at() < FOREVER)
 
     def _release_if_idle(self, now: Instant, group: Group) -> None:
         if group.busy:
