@@ -13,6 +13,7 @@ from tests.support.fleetweb import FleetWeb
 
 from headway.store.postgres.reader import PostgresReader
 from headway.store.reader import open_reader
+from headway.store.rounds import rounds_of
 
 HEADWAY = Path(sys.executable).with_name("headway")
 
@@ -117,4 +118,24 @@ def test_a_content_that_another_has_is_not_kept_twice(postgres_store, tmp_path, 
         run("crawl", *web.seeds, *ours, "-o", folders[1])
     with open_reader(folders[0] if processes else postgres_store) as reader:
         types = [page.record_type for page in reader.captures()]
-    assert sorted(types) == ["response"] * 8 + ["revisit"] * 8
+    # Eight pages, which the second crawl asked for again, and those of the other site.
+    assert sorted(types) == ["response"] * 8 + ["revisit"] * 16
+
+
+def test_a_crawl_that_has_ended_makes_a_round_when_it_is_started_again(postgres_store, tmp_path, web):
+    words = ["crawl", *options(web, postgres_store), "-o", tmp_path / "part"]
+    run(*words)
+    run(*words)
+    with open_reader(postgres_store) as reader:
+        rounds = rounds_of(reader)
+    first, second = (each.result for each in rounds)
+    assert first.new > 0
+    assert first.new == second.unchanged
+    assert (second.new, second.changed, second.gone) == (0, 0, 0)
+    done = subprocess.run(
+        [HEADWAY, "export", postgres_store, "--round", "2", "-f", "csv"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count(",unchanged\n") + done.stdout.count(",unchanged\r\n") == second.unchanged

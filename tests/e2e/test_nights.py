@@ -252,6 +252,13 @@ def test_hooks_get_the_result_and_their_exit_code_is_in_the_log(nights: tuple[Pa
     ]
 
 
+def test_the_report_is_of_the_last_night_and_lists_all(nights: tuple[Path, Web, list[str]]) -> None:
+    text = (nights[0] / "run" / "report" / "report.html").read_text()
+    rounds = text.partition("<h2>Rounds</h2>")[2].partition("</section>")[0]
+    assert re.findall(r"2026-12-0\d", rounds) == ["2026-12-03", "2026-12-02", "2026-12-01"]
+    assert "All 3 deadlines were met" in text
+
+
 def test_the_run_is_exported_by_name(nights: tuple[Path, Web, list[str]], tmp_path: Path) -> None:
     run = nights[0] / "run"
     for name in ("pages.csv", "pages.sqlite", "run.wacz", "pages.jsonl"):

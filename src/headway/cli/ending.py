@@ -235,7 +235,7 @@ def _written_report(ended: Ended, log: Log) -> str:
         return str(write_report(gather(ended.run), ended.run / "report").resolve())
     except ModuleNotFoundError as problem:
         log.detail("on-end", f"no report is written: it needs the package {problem.name}")
-    except (HeadwayError, OSError, ValueError) as problem:
+    except Exception as problem:  # whatever it is, the hooks are called
         log.trouble("on-end", f"the report could not be written: {problem}")
     return ""
 

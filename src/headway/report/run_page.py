@@ -12,6 +12,7 @@ from pathlib import Path
 from headway.errors import StoreError
 from headway.report.canvas import write_figure
 from headway.report.run_charts import FIGURES, TABLES, Figure, as_csv, largest_types
+from headway.store.rounds import CHANGES, counts_of
 from headway.units import format_duration, format_rate, format_size
 from headway.version import __version__
 from headway.view.reporting import RunFacts
@@ -37,7 +38,7 @@ def esc(text: object) -> str:
 def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
     """`drawings` are the figures by name, as SVG."""
     style = resources.files(__package__).joinpath("run_style.css").read_text(encoding="utf-8")
-    parts = [_head(facts), _tiles(facts), _missed(facts)]
+    parts = [_head(facts), _tiles(facts), _missed(facts), _rounds(facts)]
     parts += [_figure(figure, facts, drawings[figure.name]) for figure in FIGURES if figure.name in drawings]
     parts += [_collected(facts), _referenced(facts), _site_table(facts)]
     return f"""<!doctype html>
@@ -130,6 +131,28 @@ def _missed(facts: RunFacts) -> str:
     more = len(facts.missed) - _MOST_MISSED
     note = f"<p class='muted'>{more:,} more are in sites.csv.</p>" if more > 0 else ""
     return f"<section><h2>Missed deadlines, and why</h2><ul class='missed'>{items}</ul>{note}</section>"
+
+
+_MOST_ROUNDS = 60
+
+
+def _rounds(facts: RunFacts) -> str:
+    """What each night found, the last ones first."""
+    if len(facts.rounds) < 2:
+        return ""
+    rows = []
+    for each in reversed(facts.rounds[-_MOST_ROUNDS:]):
+        result = each.result
+        began = f"{dt.datetime.fromtimestamp(each.started_at, dt.UTC):%Y-%m-%d %H:%M}"
+        if result is None:
+            rows.append([each.number, began, *[""] * (len(CHANGES) + 3)])
+            continue
+        counts = [f"{count:,}" for count in counts_of(result).values()]
+        rows.append([each.number, began, *counts, format_size(result.wire_bytes), result.met, result.missed])
+    header = ("Round", "Begun (UTC)", *(change.capitalize() for change in CHANGES), "Data", "Met", "Missed")
+    more = len(facts.rounds) - _MOST_ROUNDS
+    note = f"<p class='muted'>{more:,} earlier rounds are not shown.</p>" if more > 0 else ""
+    return f"<section><h2>Rounds</h2>{table(header, rows, len(CHANGES) + 3)}{note}</section>"
 
 
 def _late(late_s: float | None) -> str:

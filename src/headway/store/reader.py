@@ -289,15 +289,19 @@ def open_reader(run: Path | str) -> RunReader:
 #
 # For reports of runs with millions of pages. Each query is at most one pass over the table.
 
-_BUSY = "SELECT site_id, sum(duration_s), count(*) FROM page WHERE duration_s > 0 GROUP BY site_id"
+_BUSY = """
+    SELECT site_id, sum(duration_s), count(*) FROM page WHERE duration_s > 0 AND settled_at >= ?
+    GROUP BY site_id"""
 _TYPES = """
     SELECT content_type, count(*), sum(content_bytes), sum(wire_bytes) FROM page
-    WHERE state = 'done' AND kind <> 'redirect' AND content_bytes > 0
+    WHERE state = 'done' AND kind <> 'redirect' AND content_bytes > 0 AND settled_at >= ?
     GROUP BY content_type ORDER BY count(*) DESC"""
-_STATUSES = "SELECT status, state, count(*) FROM page WHERE status > 0 GROUP BY status, state ORDER BY 3 DESC"
+_STATUSES = """
+    SELECT status, state, count(*) FROM page WHERE status > 0 AND settled_at >= ?
+    GROUP BY status, state ORDER BY 3 DESC"""
 _TIMES = """
     SELECT CAST((settled_at - ?) / ? AS INTEGER) AS turn, count(*), sum(wire_bytes), sum(state = 'done')
-    FROM page WHERE duration_s > 0 GROUP BY turn ORDER BY turn"""
+    FROM page WHERE duration_s > 0 AND settled_at >= ? GROUP BY turn ORDER BY turn"""
 # Excluded pages are counted by the rule that excluded them.
 _OUTCOMES = """
     SELECT state, CASE WHEN reason = '' THEN kind ELSE reason END AS why, sum(pages) FROM outcome
@@ -322,20 +326,20 @@ _KEY_ROWS = 200_000
 
 
 class RunSums(RunDatabase):
-    def busy(self) -> dict[int, tuple[float, int]]:
+    def busy(self, since: float = 0.0) -> dict[int, tuple[float, int]]:
         """The total duration of the requests to each site, and their number."""
-        return {number: (seconds, count) for number, seconds, count in self._all(_BUSY)}
+        return {number: (seconds, count) for number, seconds, count in self._all(_BUSY, (since,))}
 
-    def types(self) -> list[tuple[str, int, int, int]]:
+    def types(self, since: float = 0.0) -> list[tuple[str, int, int, int]]:
         """Media type, pages, bytes of content, bytes on the wire."""
-        return [tuple(row) for row in self._all(_TYPES)]
+        return [tuple(row) for row in self._all(_TYPES, (since,))]
 
-    def statuses(self) -> list[tuple[int, str, int]]:
-        return [tuple(row) for row in self._all(_STATUSES)]
+    def statuses(self, since: float = 0.0) -> list[tuple[int, str, int]]:
+        return [tuple(row) for row in self._all(_STATUSES, (since,))]
 
     def by_time(self, from_at: float, length_s: float) -> list[tuple[int, int, int, int]]:
         """For each period: its number, answers, bytes and fetched pages."""
-        return [tuple(row) for row in self._all(_TIMES, (from_at, length_s))]
+        return [tuple(row) for row in self._all(_TIMES, (from_at, length_s, from_at))]
 
     def outcomes(self) -> list[tuple[str, str, int]]:
         return [tuple(row) for row in self._all(_OUTCOMES)]

@@ -19,7 +19,8 @@ from headway.errors import UnitError
 from headway.model.command import Decision
 from headway.policy.ordering.ranked import pagerank
 from headway.policy.politeness import TROUBLE
-from headway.store.reader import RunSums
+from headway.store.reader import RunReader, RunSums
+from headway.store.rounds import Round, rounds_of
 from headway.store.run_folder import DECISIONS
 from headway.units import format_duration, format_rate, format_size, parse_duration
 from headway.view.link import LinkHistory, LinkSecond
@@ -126,6 +127,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     """The sites with the most data."""
     missed: Sequence[Missed]
     marks: Sequence[Mark] = ()
+    rounds: Sequence[Round] = ()
 
     @property
     def seconds(self) -> float:
@@ -147,7 +149,11 @@ def histories_of(sums: RunSums, sites: Sequence[SiteState]) -> list[SiteHistory]
     courses = []
     for site in largest:
         table = np.array(
-            [[np.nan if cell is None else cell for cell in each] for each in sums.course(site.number)]
+            [
+                [np.nan if cell is None else cell for cell in each]
+                for each in sums.course(site.number)
+                if each[0] >= site.began_at
+            ]
         )
         if len(table) >= _FEWEST_ROWS:
             courses.append(_history(site, table))
@@ -223,6 +229,8 @@ def _interesting_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 def _take_in(found: LoggedDecisions, decision: Decision, started_at: float) -> None:
     at_s = decision.at - started_at
+    if at_s < 0:
+        return  # of an earlier round
     if decision.decision == "foresee-late":
         found.forecast_late_s.setdefault(decision.site, at_s)
     elif len(found.marks) < _MOST_MARKS:
@@ -413,7 +421,9 @@ class LinkGraph:
         starts = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(np.bincount(own_node[kept], minlength=count), out=starts[1:])
         rank = pagerank(starts, targets[kept], tolerance=_TOLERANCE)
-        return Ranks(self._settled_at[first] - started_at, rank, self._depths[first], int(kept.sum()))
+        return Ranks(
+            np.maximum(0.0, self._settled_at[first] - started_at), rank, self._depths[first], int(kept.sum())
+        )
 
     def most_referenced(self, most: int) -> list[Referenced]:
         """The pages with the most links to them, fetched or not."""
@@ -457,12 +467,15 @@ def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = 
     """`is_over`: no process crawls into the folder any more, though the one that did may be alive."""
     with RunMonitor(folder, is_over=is_over, clock=clock) as monitor:
         view = monitor.view()
+    with RunReader(folder) as reader:
+        rounds = tuple(rounds_of(reader))
     with RunSums(folder) as sums:
-        history = LinkHistory(sums.samples())
+        # What is from before is of earlier rounds.
+        history = LinkHistory(sample for sample in sums.samples() if sample.at >= view.started_at)
         log = read_decisions(folder, view.started_at)
         longest = _TURNS_S[-1]
         turn_s = next((length for length in _TURNS_S if view.elapsed_s / length <= _MOST_TURNS), longest)
-        busy = sums.busy()
+        busy = sums.busy(view.started_at)
         graph = LinkGraph(sums)
         facts = RunFacts(
             view=view,
@@ -473,8 +486,8 @@ def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = 
                 for number, _, wire_bytes, done in sums.by_time(view.started_at, turn_s)
             ],
             turn_s=turn_s,
-            types=[TypeCount(kind or "not said", *counts) for kind, *counts in sums.types()],
-            statuses=sums.statuses(),
+            types=[TypeCount(kind or "not said", *counts) for kind, *counts in sums.types(view.started_at)],
+            statuses=sums.statuses(view.started_at),
             outcomes=[OutcomeCount(*row) for row in sums.outcomes()],
             servers=sums.servers(),
             referenced=graph.most_referenced(_MOST_REFERENCED),
@@ -482,6 +495,7 @@ def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = 
             courses=histories_of(sums, view.sites),
             missed=(),
             marks=log.marks,
+            rounds=rounds,
         )
         missed = _missed(facts, sums, history, log, _interval_s(monitor.job))
         return structs.replace(facts, missed=missed)
