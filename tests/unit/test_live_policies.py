@@ -193,12 +193,14 @@ def test_a_cap_is_held_when_a_rate_is_passed_on() -> None:
     assert decide(allocator, 1.0, slow) == {1: 100.0}
 
 
-def simulated_ends(crawl: dict[str, Any], sites: list[tuple[int, float | None]]) -> list[float]:
+def simulated_ends(
+    crawl: dict[str, Any], sites: list[tuple[int, float | None]], **more: object
+) -> list[float]:
     """When sites of so many pages of 2 KB end in a simulated crawl, by deadline."""
     origins = [f"http://{number}.test" for number in range(len(sites))]
     tables = []
     for origin, (pages, due_s) in zip(origins, sites, strict=True):
-        table: dict[str, Any] = {"url": f"{origin}/", "data": f"{2000 * pages} B"}
+        table: dict[str, Any] = {"url": f"{origin}/", "data": f"{2000 * pages} B", **more}
         tables.append(table if due_s is None else {**table, "deadline": f"{due_s} s"})
     keys = {"bandwidth": f"{8 * LINK} bit/s", "interval": "0 s", "respect_robots": False, **crawl}
     source = Source("test")
@@ -229,3 +231,9 @@ def test_a_few_open_sites_fill_the_link_together() -> None:
     """Each alone could use a fifth of it: a page of 2 KB takes 0.2 s, and 0.7 s pass before the next."""
     slow = {"policy": "headway", "interval": "0.7 s"}
     assert max(simulated_ends({**slow, "crawlers": 4}, [(30, None)] * 8)) < 1.25 * 2 * 30 * 0.95
+
+
+@pytest.mark.parametrize("bandwidth", [f"{8 * LINK} bit/s", f"{80 * LINK} bit/s"])
+def test_a_site_gets_no_more_than_its_cap_over_time(bandwidth: str) -> None:
+    ends = simulated_ends({"bandwidth": bandwidth}, [(30, None)], cap="16 kbit/s")
+    assert ends[0] == pytest.approx(30.0, rel=0.1)

@@ -420,6 +420,9 @@ def _say_shortage(log: Log, job: Job) -> None:
     if np.any(slow):
         polite = any(plan.assumptions[site].pause_s for site in np.flatnonzero(slow).tolist())
         limit = "interval or the server" if polite else "server"
+        caps = {wish.site: wish.cap_bytes_per_s for wish in job.sites}
+        if all(caps[plan.assumptions[site].site] is not None for site in np.flatnonzero(slow).tolist()):
+            limit = "cap of the site"
         cures.append(f"{int(slow.sum())} of them are limited by the {limit}, not by the bandwidth")
     if guessed := known.count(False):
         cures.append(f"the size of {guessed} sites is a guess: give data, or learn it from an earlier run")

@@ -164,6 +164,7 @@ def _finite(rate: float) -> float | None:
 _NO_BANDWIDTH: dict[str, str] = {
     Limit.SERVER: "more bandwidth would not help: its server is too slow",
     Limit.INTERVAL: "more bandwidth would not help, a shorter interval would",
+    Limit.CAP: "more bandwidth would not help, a higher cap of the site would",
 }
 
 

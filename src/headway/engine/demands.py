@@ -47,13 +47,14 @@ _FIRST_ROWS = 64
 _MOST_ALIKE = 4096
 
 IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
-ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT = range(9, 15)
+ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT, IS_CAPPED = range(9, 16)
 """The columns. `LEFT` is `EXPECTED` with a margin for its uncertainty;
 `FAST_CAP` is the highest rate if our own link were no limit, `RUDE_CAP` also without pauses between requests;
 `IS_KNOWN`: the user or an earlier run has given the size; `SPREAD`: the deviation of the logarithm of what is
 left from what is expected; `IS_SHUT`: outside the windows of the site. `DUE_AT` is the deadline without the
-time until then at which the site is shut, `TOLD_DUE_AT` the deadline itself."""
-_COLUMNS = 15
+time until then at which the site is shut, `TOLD_DUE_AT` the deadline itself. `IS_CAPPED`: the highest rate is
+the `cap` of the job."""
+_COLUMNS = 16
 
 
 class DemandTable:
@@ -166,6 +167,7 @@ class DemandTable:
             0.0 if evidence.whole_bytes is None else 1.0,
             1.0 if is_shut else 0.0,
             told_due_at,
+            1.0 if task.cap_bytes_per_s is not None and fast_cap >= task.cap_bytes_per_s else 0.0,
         )
 
     # -- columns ----------------------------------------------------------------------------------------

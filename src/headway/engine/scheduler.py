@@ -107,6 +107,8 @@ class SitePoliteness:
         self._frontier = frontier
         self._politeness = politeness
         self._planner = planner
+        self._used_until: dict[Site, float] = {}
+        """By site with a cap: until when its bytes have used it up."""
 
     def answered(
         self, now: Instant, site_stats: SiteStats, outcome: Outcome, *, robots_text: str | None = None
@@ -127,8 +129,16 @@ class SitePoliteness:
         next_at = free_at
         if self._planner is not None and robots_text is None:
             next_at = max(next_at, self._planner.rate_allows_at(now, site_stats, outcome.wire_bytes))
+        if (cap := site_stats.task.cap_bytes_per_s) is not None and robots_text is None:
+            next_at = max(next_at, self._cap_allows_at(now, site_stats, outcome.wire_bytes / cap))
         self._frontier.free(site_stats.site, next_at)
         return self.update_end(now, site_stats, free_at, robots_text)
+
+    def _cap_allows_at(self, now: Instant, site_stats: SiteStats, page_s: float) -> Instant:
+        """When a site may be asked again whose last page has used up its cap for so long."""
+        used_until = max(self._used_until.get(site_stats.site, 0.0), site_stats.asked_at) + page_s
+        self._used_until[site_stats.site] = used_until
+        return Instant(max(now, used_until))
 
     def update_end(
         self, now: Instant, site_stats: SiteStats, free_at: Instant, robots_text: str | None = None

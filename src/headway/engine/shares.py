@@ -14,6 +14,7 @@ from headway.engine.demands import (
     DUE_AT,
     EXPECTED,
     FAST_CAP,
+    IS_CAPPED,
     IS_KNOWN,
     LEFT,
     LOW,
@@ -197,6 +198,9 @@ def advice_on(
     for row in late_rows:
         if not is_beyond[row]:
             advice.append(Advice(needed, Limit.BANDWIDTH))
+            continue
+        if table.value(IS_CAPPED, row):
+            advice.append(Advice(None, Limit.CAP))
             continue
         without_pauses_s = table.value(EXPECTED, row) / table.value(RUDE_CAP, row)
         is_polite = without_pauses_s <= table.value(DUE_AT, row) - now

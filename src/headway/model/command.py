@@ -93,6 +93,8 @@ class Limit(enum.StrEnum):
     """The rate of the site's server."""
     INTERVAL = "interval"
     """The politeness interval: without it, the site would be in time."""
+    CAP = "cap"
+    """The highest rate that the job allows the site."""
 
 
 class SetContention(msgspec.Struct, frozen=True, gc=False):

@@ -34,6 +34,10 @@ def verdict_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions] = ())
     at_once = f"at most {problem.crawlers} at once; " if problem.crawlers < len(problem) else ""
     how = f"{at_once}policy {outlook.policy}, objective {outlook.objective}"
     lines = [f"{job}, {how}", _holding(outlook)]
+    if problem.crawlers > len(problem):
+        lines.insert(
+            1, f"crawlers = {problem.crawlers} has no effect: all {len(problem)} sites are open at once."
+        )
     kind = "" if outlook.varies else " with constant rates"
     if outlook.binding is None:
         lines.append("No site has a deadline.")
@@ -283,18 +287,32 @@ def _too_slow_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions]) ->
     if not assumptions:
         return []
     problem, lines = outlook.problem, []
+    reasons: set[str] = set()
     for site in outlook.out_of_reach[:_MOST_NAMED]:
         assumed, cap = assumptions[site], float(problem.cap_bytes_per_s[site])
         data = float(problem.data_bytes[site])
         page, rate = assumed.page_bytes, assumed.rate_bytes_per_s
         pause = f", one each {format_duration(assumed.pause_s)} (interval)" if assumed.pause_s else ""
+        due_s = float(problem.deadline_s[site])
+        if data / cap <= due_s:
+            # The site is fast enough, so the link is closed for too long.
+            link = format_size(float(problem.capacity.amount_until(np.array([due_s]))[0]))
+            lines.append(
+                f"{problem.names[site]}: {_sourced(format_size(data), assumed.data_bytes)}; until its "
+                f"deadline in {format_duration(due_s)} the link can carry {link} by the timetable."
+            )
+            reasons.add("bandwidth at the hours before the deadline (timetable)")
+            continue
+        page_s = assumed.pause_s + page.value / rate.value
+        if page.value / page_s > 1.01 * cap:
+            reasons.add(f"a higher cap of the site (now {format_rate(cap)})")
         lines.append(
             f"{problem.names[site]}: pages of {_sourced(format_size(page.value), page)}{pause}, "
             f"from a server of {_sourced(format_rate(rate.value), rate)}, are at most {format_rate(cap)}; "
             f"{_sourced(format_size(data), assumed.data_bytes)} take {format_duration(data / cap)}, and the "
             f"deadline is in {format_duration(float(problem.deadline_s[site]))}."
         )
-    cures = ["a later deadline", "limits (max_pages, max_bytes)"]
+    cures = [*sorted(reasons), "a later deadline", "limits (max_pages, max_bytes)"]
     sites = outlook.out_of_reach
     if any(assumptions[site].pause_s for site in sites):
         cures.insert(0, "a shorter interval")
