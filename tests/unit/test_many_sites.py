@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.script import Answer, Script, ScriptedWorld
 
+from headway.cli.running import _most_important
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
 from headway.engine.demands import CAP, IS_OPEN, LEFT, DemandTable
 from headway.engine.machine import Engine
@@ -40,6 +41,7 @@ from headway.policy.timetable import Timetable
 from headway.runtime.driver import VirtualDriver
 from headway.store.sqlite import SqliteStore
 from headway.units import BytesPerSecond, Instant, Seconds
+from headway.view.summary import SiteResult
 
 NOW = Instant(1000.0)
 
@@ -300,3 +302,18 @@ def test_a_packed_task_is_the_same_task(
     assert not stats.has(Task(site, seeds, Instant(1.5), weight, 7))
     assert stats.by_site[site].task == task
     assert stats.site_stats(site).task == task
+
+
+# -- views --------------------------------------------------------------------------------------------------
+
+
+def test_status_lists_the_most_important_of_very_many_sites() -> None:
+    def result(number: int, verdict: str, due_s: float | None, end_s: float | None = None) -> SiteResult:
+        return SiteResult(site_of(number), verdict, due_s, end_s, 1, 0, 0, 1000)
+
+    many = [result(n, "met", 10.0 + n, 5.0) for n in range(3000)]
+    some = [result(4000, "open", 900.0), result(4001, "missed", 20.0), result(4002, "open", 800.0)]
+    listed = _most_important([*many, *some])
+    assert [each.site for each in listed[:3]] == [site_of(4001), site_of(4002), site_of(4000)]
+    assert len(listed) == 100
+    assert _most_important(many[:1000]) == many[:1000], "of some hundred sites, all are listed"

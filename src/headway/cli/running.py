@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import heapq
 import math
 import resource
 import time
@@ -57,6 +58,7 @@ _VERDICT_STYLES = {
 
 
 _MOST_SITES_EXPLAINED = 1000
+_MOST_SITES_LISTED, _LISTED_OF_MANY = 1000, 100
 
 
 def print_summary(console: Console, summary: Summary) -> None:
@@ -71,10 +73,14 @@ def print_summary(console: Console, summary: Summary) -> None:
         summary.started_at + site.deadline_s for site in summary.sites if site.deadline_s is not None
     )
     by_clock = any(is_clock_time(round(at, 6)) for at in deadlines)
-    for site in summary.sites:
+    listed = _most_important(summary.sites)
+    for site in listed:
         cells = _cells(site, summary.started_at, zone, by_clock=by_clock)
         table.add_row(*cells, style=_VERDICT_STYLES.get(site.verdict, ""))
     console.print(table)
+    if len(listed) < len(summary.sites):
+        more = len(summary.sites) - len(listed)
+        console.print(f"and {more:,} more sites; --json lists all, headway serve shows them in pages")
     waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
     amount = f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}"
     if summary.sittings > 1:
@@ -88,6 +94,18 @@ def print_summary(console: Console, summary: Summary) -> None:
         lines.append(_forecast_line(summary))
     print_lines(console, *lines, *lines_of(summary.noticed), _link_line(summary), *_sharing_lines(summary))
     console.print(f"run folder: {summary.run}", soft_wrap=True)
+
+
+def _most_important(sites: Sequence[SiteResult]) -> Sequence[SiteResult]:
+    """The sites to list: all, or of very many those that were not crawled and the first deadlines to come."""
+    if len(sites) <= _MOST_SITES_LISTED:
+        return sites
+
+    def importance(site: SiteResult) -> tuple[bool, bool, float]:
+        due_s = math.inf if site.deadline_s is None else site.deadline_s
+        return not site.is_failure, site.finished_s is not None, due_s
+
+    return heapq.nsmallest(_LISTED_OF_MANY, sites, key=importance)
 
 
 def _forecast_line(summary: Summary) -> str:
