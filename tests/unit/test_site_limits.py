@@ -151,3 +151,20 @@ def test_registered_domains() -> None:
         "com.br": "com.br",
     }
     assert {host: registered_domain(host) for host in hosts} == hosts
+
+
+def test_a_domain_that_the_job_does_not_name_grows_with_the_domains_that_link_to_it() -> None:
+    scope = Scope(frozenset({"example", "com"}), max_sites_per_domain=1000)
+    budget = SiteBudget(scope)
+    budget.add_free("http://a.example", is_of_job=True)
+
+    def joined(domain: str, sources: list[str], count: int = 2000) -> int:
+        return sum(
+            budget.exceeded(f"http://h{number}.{domain}", set(), sources[number % len(sources)]) is None
+            for number in range(count)
+        )
+
+    farm = joined("farm.com", ["http://h1.farm.com"])
+    popular = joined("popular.com", [f"http://s{number}.example" for number in range(20)])
+    assert 0 < farm < 100 < 4 * farm < popular <= 1000
+    assert joined("a.example", ["http://a.example"], 500) == 500

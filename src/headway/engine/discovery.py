@@ -187,7 +187,7 @@ class Discovery:
 
     def extend_scope(self, site: Site) -> None:
         """Include the pages of a site from now on."""
-        self.sites.add_free(site)
+        self.sites.add_free(site, is_of_job=True)
         self._scope = self._scope.widened(site)
 
     def is_in_scope(self, page: Page) -> bool:
@@ -337,7 +337,7 @@ class Discovery:
     def _joins(self, now: Instant, page: Page, left_out: _LeftOut, commands: list[Command]) -> bool:
         """Whether the site of a page in scope belongs to the crawl, or joins it now. A page that is kept out
         is counted by the reason and not stored: there may be any number of them."""
-        limit = self.sites.exceeded(page.site, left_out.new_sites)
+        limit = self.sites.exceeded(page.site, left_out.new_sites, left_out.source)
         if limit is None:
             return True
         left_out.count(page, limit)

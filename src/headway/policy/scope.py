@@ -271,6 +271,7 @@ _REGISTRY_LABELS = frozenset(
 )
 
 
+@functools.lru_cache(maxsize=65536)
 def registered_domain(host: str) -> str:
     """The part of a host name that one owner has registered, by the usual forms of names: without a list of
     all registries, two labels, or three under a registry such as `co.uk`. An address is its own domain."""
@@ -293,6 +294,10 @@ def is_address(host: str) -> bool:
     return host.startswith("[") or host.rpartition(".")[2].isdecimal()
 
 
+_FIRST_SITES = 50
+_SITES_A_LINK = 20
+
+
 class SiteBudget:
     """Says which new sites join the crawl. Sites of the job are free; of other sites it counts each once.
 
@@ -310,13 +315,19 @@ class SiteBudget:
         """Further sites."""
         self._found = 0
         self._of_domain: dict[str, int] = {}
+        self._of_job: set[str] = set()
+        """Domains of the sites that the job names."""
+        self._linked_by: dict[str, set[str]] = {}
+        """By domain: other domains that link to it, as many as count."""
         self._reported: set[tuple[str, str]] = set()
 
     def share_with(self, collectors: int) -> None:
         self._collectors = max(1, collectors)
 
-    def add_free(self, site: str) -> None:
+    def add_free(self, site: str, *, is_of_job: bool = False) -> None:
         """A site of the job, or one that another collector has found."""
+        if is_of_job:
+            self._of_job.add(registered_domain(host_of(site)))
         if not self._is_open(site):
             self._known.add(site)
 
@@ -328,9 +339,11 @@ class SiteBudget:
             domain = registered_domain(host_of(site))
             self._of_domain[domain] = self._of_domain.get(domain, 0) + 1
 
-    def exceeded(self, site: str, new_of_page: set[str]) -> str | None:
+    def exceeded(self, site: str, new_of_page: set[str], source: str | None = None) -> str | None:
         """The limit that keeps a site out, or None: then it belongs to the crawl. `new_of_page`: the sites
-        that the page with the link has added so far."""
+        that the page with the link has added so far; `source`: its site."""
+        if source is not None and source != site:
+            self._count_link(source, site)
         if site in self._known or self._is_open(site):
             return None
         if self._per_page is not None and len(new_of_page) >= self._per_page:
@@ -338,11 +351,29 @@ class SiteBudget:
         if self._in_all is not None and self._found >= self._part(self._in_all):
             return IN_ALL
         count = self._of_domain.get(registered_domain(host_of(site)), 0)
-        if self._per_domain is not None and count >= self._part(self._per_domain):
+        if self._per_domain is not None and count >= self._most_of(registered_domain(host_of(site))):
             return OF_DOMAIN
         self.add(site)
         new_of_page.add(site)
         return None
+
+    def _count_link(self, source: str, target: str) -> None:
+        domain, other = registered_domain(host_of(target)), registered_domain(host_of(source))
+        if domain == other or domain in self._of_job or self._per_domain is None:
+            return
+        linked_by = self._linked_by.setdefault(domain, set())
+        if _FIRST_SITES + _SITES_A_LINK * len(linked_by) < self._per_domain:
+            linked_by.add(other)
+
+    def _most_of(self, domain: str) -> int:
+        """How many sites of a domain may join. A domain that the job does not name begins with a few, and
+        gets more with each other domain that links to it, so that generated hosts cannot take the crawl
+        (STAR in IRLbot)."""
+        assert self._per_domain is not None
+        if domain in self._of_job:
+            return self._part(self._per_domain)
+        standing = _FIRST_SITES + _SITES_A_LINK * len(self._linked_by.get(domain, ()))
+        return self._part(min(self._per_domain, standing))
 
     def subject_of(self, limit: str, site: str) -> str | None:
         """What to report of a limit when it keeps out a site: None if that was reported before."""
@@ -350,7 +381,8 @@ class SiteBudget:
         if limit == OF_PAGE:
             most = self._per_page
         elif limit == OF_DOMAIN:
-            subject, most = f"{registered_domain(host_of(site))}, ", self._per_domain
+            domain = registered_domain(host_of(site))
+            subject, most = f"{domain}, ", self._most_of(domain)
         if (limit, subject) in self._reported or len(self._reported) >= _DOMAINS_REPORTED:
             return None
         self._reported.add((limit, subject))
