@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,28 @@ def for_the_page(svg: str, name: str) -> str:
     for colour, word in _NAMES.items():
         svg = svg.replace(colour, f"var(--{word})")
     return svg
+
+
+_TIME_MARKS = (
+    (1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (21600.0, "6 h"),
+    (86400.0, "1 d"), (604800.0, "7 d"), (2592000.0, "30 d"), (31536000.0, "1 y"),
+)  # fmt: skip
+_MOST_SPREAD = 60.0
+"""With times further apart than this, the shortest would not be visible on a linear axis."""
+
+
+def spread_times(axes: Any, unit_s: float, times_s: Iterable[float]) -> bool:
+    """Make the time axis, in units of `unit_s`, logarithmic if these times need it, such as deadlines of 8 s
+    and of 14 days. False if it stays linear."""
+    known = [time_s for time_s in times_s if 0 < time_s < math.inf]
+    if not known or max(known) < _MOST_SPREAD * min(known):
+        return False
+    shortest = max(0.1, min(known))
+    axes.set_xscale("symlog", linthresh=shortest / unit_s, linscale=0.6)
+    marks = [mark for mark in _TIME_MARKS if shortest / 2 <= mark[0] <= 1.5 * max(known)]
+    axes.set_xticks([0.0, *(at_s / unit_s for at_s, _ in marks)], ["0", *(name for _, name in marks)])
+    axes.minorticks_off()
+    return True
 
 
 def quiet(axes: Any, *, grid: str = "y") -> None:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from headway.planning.problem import FloatArray, IntArray, Schedule
-from headway.report.canvas import new_figure, save_figure
+from headway.report.canvas import new_figure, save_figure, spread_times
 from headway.report.plan_text import most_telling
 from headway.report.run_charts import as_steps, data_unit, short, time_unit
 from headway.units import format_duration, format_rate
@@ -46,7 +46,10 @@ def plan_figure(schedule: Schedule, title: str) -> Any:
     scale_s, unit = _time_unit(schedule.max_completion_s)
     _draw_rows(rows, schedule, sites, scale_s)
     _draw_plan_link(link, schedule, scale_s)
-    link.set_xlabel(f"time ({unit})")
+    deadlines = schedule.problem.deadline_s[sites]
+    shown = deadlines[deadlines <= rows.get_xlim()[1] * scale_s]
+    is_spread = spread_times(link, scale_s, [*schedule.end_s[sites].tolist(), *shown.tolist()])
+    link.set_xlabel("time, logarithmic" if is_spread else f"time ({unit})")
     hidden = len(schedule.problem) - len(sites)
     rows.set_title(title + (f"\n(the {len(sites)} tightest of {len(schedule.problem)})" if hidden else ""))
     rows.title.set_fontsize(11)
@@ -178,7 +181,9 @@ def draw_run(link: Sequence[LinkSecond], started_at: float, sites: Sequence[Site
     unit_s, unit = time_unit(last_s)
     _draw_run_link(top, link, started_at, unit_s)
     _draw_bars(below, sites[:rows], unit_s)
-    below.set_xlabel(f"{unit} since the start")
+    times = [at_s for site in sites[:rows] for at_s in (site.end_s, site.deadline_s) if at_s is not None]
+    is_spread = spread_times(below, unit_s, times)
+    below.set_xlabel("time since the start, logarithmic" if is_spread else f"{unit} since the start")
     save_figure(figure, path, dpi=120)
 
 
@@ -230,7 +235,8 @@ def draw_picture(folder: Path | str, path: Path, names: Mapping[str, str] | None
     """`names`: the labels of the sites."""
     with RunMonitor(folder) as monitor:
         view = monitor.view()
-        history = LinkHistory(monitor.reader.samples())
+        samples = monitor.reader.samples()
+        history = LinkHistory(sample for sample in samples if sample.at >= view.started_at)
     bars = []
     for site in view.sites:
         if site.start_s is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headway.report.canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet
+from headway.report.canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet, spread_times
 from headway.units import format_duration, format_rate
 from headway.view.reporting import Floats, OutcomeCount, Ranks, RunFacts, SiteHistory, Turn, TypeCount
 from headway.view.run import SiteState
@@ -137,7 +137,9 @@ def draw_sites(figure: Any, facts: RunFacts) -> None:
     axes.set_yticks(range(len(chosen)), [short(site.site) for site in chosen], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"{unit} since the start")
+    times = [time_s for site in chosen for time_s in (site.end_s, site.deadline_s) if time_s is not None]
+    is_spread = spread_times(axes, unit_s, times)
+    axes.set_xlabel("time since the start, logarithmic" if is_spread else f"{unit} since the start")
     quiet(axes, grid="x")
 
 

@@ -13,6 +13,8 @@ from typing import Self
 import msgspec
 
 from headway.archive.files import clear_errors
+from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.start_pages import FETCHED, NOT_FETCHED
 from headway.model.command import Copy, PageState, SaveAgain, SaveSettled, Saving
 from headway.model.page import AGAIN, Kind, Page, PageKey, Sighting, Site
 from headway.policy.politeness import TROUBLE, UNREACHABLE
@@ -67,6 +69,7 @@ def _nameless_file() -> int:
         return os.dup(file.fileno())
 
 
+TRANSIENT_NOTICES = (NOT_FETCHED, FETCHED, UNREACHABLE_SINCE, REACHABLE_AGAIN)
 ADD_SIGHTING = "INSERT INTO sighting VALUES (?, ?, ?, ?)"
 # An unchanged page keeps its state: its row says so without a body.
 KEEP_CONTENT = """
@@ -103,6 +106,8 @@ _ROUND = (
        WHERE free_at NOT NULL""",
     # What failed before is asked for again, and counts if it fails again.
     "DELETE FROM outcome WHERE state IN ('failed', 'waiting')",
+    # What trouble a site had is found out again.
+    f"DELETE FROM notice WHERE what IN {TRANSIENT_NOTICES!r}",  # noqa: S608 - our own words
     # The next process that ranks the waiting pages finds an unknown order, and ranks them again.
     "UPDATE crawl SET waiting_order = ''",
 )

@@ -30,7 +30,7 @@ from headway.store import rows
 from headway.store.postgres import tables as sql
 from headway.store.postgres.connection import from_text, to_text
 from headway.store.postgres.tables import PLACES, Numbers
-from headway.store.recrawl import in_turn
+from headway.store.recrawl import TRANSIENT_NOTICES, in_turn
 from headway.store.rows import Changes, Sums
 from headway.units import Instant, Seconds
 
@@ -77,6 +77,8 @@ _ROUND = (
        WHERE free_at IS NOT NULL""",
     # What failed before is asked for again, and counts if it fails again.
     "DELETE FROM outcome WHERE state IN ('failed', 'waiting')",
+    # What trouble a site had is found out again.
+    f"DELETE FROM notice WHERE what IN {TRANSIENT_NOTICES!r}",  # noqa: S608 - our own words
     # The next process that ranks the waiting pages finds an unknown order, and ranks them again.
     "UPDATE crawl SET waiting_order = '', ended_at = NULL",
 )
