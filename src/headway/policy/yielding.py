@@ -137,6 +137,9 @@ _OWN_FROM = 0.7
 _DEEP_ABOVE = 6.0
 """A wait of more thresholds than this is not of our own making."""
 _GROWTH_PER_S = 1.2
+_LOW, _LOW_GROWTH_PER_S = 0.1, 2.0
+"""Below this part of the peak a mistake costs others little. The few packets of a second say little about
+whether the rate is used there, and waiting for more would keep the crawl at its floor for seconds."""
 _RETURN_TO = 0.93
 _RETURN_PER_S = 0.3
 _SAME = 0.15
@@ -314,7 +317,8 @@ class Yield:
         if self._rate >= self._bound:
             self.doing = Doing.AT_BOUND
             return
-        if delivered < (_USED_AT_START if self._is_starting else USED_FROM) * self._rate:
+        is_low = self._rate < _LOW * peak
+        if delivered < (_USED_AT_START if self._is_starting or is_low else USED_FROM) * self._rate:
             # What is not used must not grow: nobody knows whether the link has it.
             self._clear_since = max(self._clear_since, now - _CREEP_DOUBLES_S)
             return
@@ -330,7 +334,7 @@ class Yield:
             self._rate += _RETURN_PER_S * self._return_to * part
             self._clear_since = now
         elif not self._return_to and self._rate < _FAST_UNTIL * peak:
-            self._rate *= math.exp(_GROWTH_PER_S * part)
+            self._rate *= math.exp((_LOW_GROWTH_PER_S if is_low else _GROWTH_PER_S) * part)
             self._clear_since = now
         elif not self._return_to and self._rate < _STEADY_UNTIL * peak:
             self._rate += _STEADY_PER_S * peak * part
