@@ -25,6 +25,7 @@ FLAGS = [
 
 READ_CORPUS = """
 import random
+import numpy as np
 import headway.pages
 from benchmarks.cost.recipes import read_corpus
 from benchmarks.cost.targets import HOME, URL, response_of
@@ -33,6 +34,7 @@ from headway.engine.discovery import seen_set
 from headway.pages.document import parse
 from headway.pages.fingerprint import content_digests
 from headway.pages.parsed import ParseOptions
+from headway.pages.url import key_of
 from headway.policy.duplicates import near
 assert headway.pages.fast is not None and headway.pages.sha1 is not None, "the C modules were not loaded"
 options, numbers, sealer, read = ParseOptions(takes_fingerprints=True), random.Random(1), load_sealer(2), 0
@@ -46,11 +48,19 @@ for recipes in read_corpus().values():
             if sealer is not None:
                 sealer.submit("response", "2026-01-01T00:00:00Z", URL, "application/http", "sha1:A", "",
                               octets, octets, b"GET / HTTP/1.1\\r\\n\\r\\n")
+            key_of(octets.decode("latin-1"), octets[:64])
             read += 1
     if sealer is not None:
         assert all(made is not None for made in sealer.collect())
 seen, keys = seen_set(), [numbers.getrandbits(64) - 2**63 for _ in range(3000)]
 assert len(seen.add_all(keys)) == len(set(keys)) and not seen.add_all(keys)
+for limit in (0, 5, 1000):
+    seen = seen_set(keys[:100], [1] * 100, recent_limit=limit)
+    for begin in range(0, 3000, 300):
+        part = keys[begin : begin + 300]
+        seen.add_all(part, [2] * len(part))
+        seen.add_many(np.array(part, dtype=np.int64), np.array([3] * len(part), dtype=np.uint16))
+    assert len(seen) == len(set(keys))
 assert near(5, [1, 2**63 + 5, 4], 1) is not None
 print(read, "read")
 """

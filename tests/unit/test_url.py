@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import hashlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.pages.url import LONGEST_HREF, canonical, key_of, page_of, pages_of
 
@@ -137,6 +141,17 @@ def test_a_key_fits_a_signed_64_bit_column_and_depends_on_the_secret() -> None:
     assert len(set(keys)) == 3 * 4000
     assert all(-(2**63) <= key < 2**63 for key in keys)
     assert min(keys) < 0 < max(keys)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=400), st.binary(max_size=64))
+def test_a_key_is_that_of_hashlib(url: str, secret: bytes) -> None:
+    digest = hashlib.blake2b(url.encode(), digest_size=8, key=secret).digest()
+    assert key_of(url, secret) == int.from_bytes(digest, "little", signed=True)
+
+
+def test_a_url_that_has_no_octets_has_no_key() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        key_of("http://a.example/\ud800")
 
 
 def test_links_have_the_keys_of_their_crawl_whatever_was_remembered() -> None:

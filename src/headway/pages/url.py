@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ _UNTIDY = re.compile(r"[#%|^`{}\[\]\\]")
 _TIDY_ME = re.compile(r"%([0-9A-Fa-f]{2})?|[|^`{}\[\]\\]")
 _KEY_BYTES = 8
 SECRET_BYTES = 16
+_fast_key: Callable[[str, bytes], int] | None = getattr(fast, "key_of", None)
 _NOT_BY_FOLDER = frozenset({"", "?", *map(chr, range(33))})
 """First characters of links that depend on the page itself, not on its folder: empty, query only, or
 blanks."""
@@ -80,6 +81,8 @@ def canonical(href: str, base: str | None = None) -> str | None:
 
 def key_of(url: str, secret: bytes = b"") -> PageKey:
     """The key of a canonical URL. Without the secret of the crawl nobody can find two URLs with one key."""
+    if _fast_key is not None:
+        return PageKey(_fast_key(url, secret))
     digest = blake2b(url.encode(), digest_size=_KEY_BYTES, key=secret).digest()
     return PageKey(int.from_bytes(digest, "little", signed=True))  # signed, like row ids in SQLite
 
