@@ -427,7 +427,13 @@ def _no_such_option(key: str) -> HeadwayError:
 
 
 _PLAN_OPTIONS = frozenset(
-    {"tasks", "scrapy", *(field.encode_name for field in msgspec.structs.fields(CrawlTable))}
+    {
+        "tasks",
+        "scrapy",
+        "groups",
+        "windows",
+        *(field.encode_name for field in msgspec.structs.fields(CrawlTable)),
+    }
 )
 Plan.__init__ = checked_by(Plan.__init__, _PLAN_OPTIONS, _no_such_option)  # type: ignore[method-assign]
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from headway.store.reader import knowledge_of_run
+
 HEADWAY = [sys.executable, "-m", "headway"]
 JOB = """\
 [crawl]
@@ -301,3 +303,17 @@ def test_a_circle_of_redirects_is_no_crawled_site(tmp_path: Path) -> None:
     for site in json.loads(done.stdout)["sites"]:
         assert site["verdict"] == "missed", site
         assert "redirects" in site["problem"], site
+
+
+def test_what_was_learnt_of_a_site_is_found_by_the_address_that_redirects_to_it(tmp_path: Path) -> None:
+    home = Site(lambda path: html(*(f"/{number}" for number in range(9))))
+    address = Site(lambda path: to(f"{home.name}/"))
+    command = [*HEADWAY, "crawl", f"{address.name}/", "--allow-private", "--interval", "1ms", "--forget"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "run")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    facts = knowledge_of_run(tmp_path / "run").sites
+    by_name = {str(site): each for site, each in facts.items()}
+    assert by_name[address.name] == by_name[home.name]
+    assert by_name[home.name].data_bytes > 10 * 50

@@ -277,3 +277,19 @@ def test_keywords_have_the_units_that_the_job_reads() -> None:
             if unit is not None and options._table_in(kind) is None:
                 text, number = example[unit]
                 assert options.as_table({key: number}, table) == {key: text}
+
+
+def test_a_plan_has_groups_and_windows_as_a_job_file() -> None:
+    window = hw.Window({"from": "22:00", "until": "07:30", "grace": 5})
+    plan = hw.Plan(
+        tasks=[hw.Task("https://example.org/", group="g"), hw.Task("https://example.net/docs/", interval=2)],
+        groups=[{"name": "g", "interval": "9 s", "window": [window]}],
+        windows=[window],
+    )
+    rules = [wish.own for wish in plan.job.sites]
+    assert [each.politeness.interval_s for each in rules if each and each.politeness] == [9.0, 2.0]
+    assert rules[0] is not None
+    assert rules[0].hours.grace_s == 5.0
+    assert plan.job.timetable.windows
+    with pytest.raises(hw.OptionError, match="did you mean 'groups'"):
+        hw.Plan(tasks=["https://example.org/"], group=[])  # type: ignore[call-arg]

@@ -30,6 +30,7 @@ from headway.planning.estimate import (
     Knowledge,
     Remaining,
     SiteAssumptions,
+    SiteFacts,
     cap_bytes_per_s,
     page_bytes,
     remaining_bytes,
@@ -74,12 +75,25 @@ class DemandTable:
         self._politeness = politeness
         self.prediction = prediction
         self._knowledge = knowledge
+        self._sources: dict[Site, Site] = {}
+        """Of sites that have taken over the task of another one: that one."""
         self._rows: NDArray[np.float64] = np.zeros((_FIRST_ROWS, _COLUMNS))
         self._sites: list[Site] = []
         self._alike: dict[tuple[object, ...], tuple[float, ...]] = {}
         """Rows of sites of which nothing was requested, by what they depend on: most sites are alike."""
         self.rows_computed = 0
         """How many rows were computed since the start: the work of keeping the table up to date."""
+
+    def take_over(self, source: Site, target: Site) -> None:
+        """The site `target` is what is meant by `source`: what is known of that holds for it."""
+        self._sources[target] = self._sources.get(source, source)
+
+    def _facts_of(self, site: Site) -> SiteFacts:
+        """What an earlier run has learnt of a site."""
+        facts = self._knowledge.sites.get(site)
+        if facts is None and self._sources:
+            facts = self._knowledge.sites.get(self._sources.get(site, site))
+        return NO_FACTS if facts is None else facts
 
     # -- keeping up to date -----------------------------------------------------------------------------
 
@@ -307,13 +321,13 @@ class DemandTable:
 
     def _server_rate(self, now: Instant, site_stats: SiteStats) -> BytesPerSecond:
         if not site_stats.server:  # no answer yet
-            learnt = self._knowledge.sites.get(site_stats.site, NO_FACTS).rate_bytes_per_s
+            learnt = self._facts_of(site_stats.site).rate_bytes_per_s
             if learnt:
                 return BytesPerSecond(learnt)
         return self.prediction.predict(now, site_stats.server)
 
     def _evidence(self, site_stats: SiteStats, queue: MemorySiteQueue) -> Evidence:
-        task, facts = site_stats.task, self._knowledge.sites.get(site_stats.site, NO_FACTS)
+        task, facts = site_stats.task, self._facts_of(site_stats.site)
         return Evidence(
             fetched_pages=site_stats.answers,
             fetched_bytes=site_stats.wire_bytes,

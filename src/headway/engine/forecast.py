@@ -19,6 +19,7 @@ from headway.engine.bandwidth import LinkBound
 from headway.engine.frontier import Frontier
 from headway.engine.site_queue import MemorySiteQueue
 from headway.engine.stats import CrawlStats, SiteStats
+from headway.model.page import Site
 from headway.planning.ends import (
     BUCKETS,
     Factors,
@@ -37,6 +38,7 @@ from headway.planning.estimate import (
     PRIOR_SITE_PAGES,
     Evidence,
     Knowledge,
+    SiteFacts,
     page_bytes,
 )
 from headway.planning.forecast_table import SHIPPED
@@ -106,6 +108,8 @@ class Forecaster:
         self._hours: dict[int, SiteHours] = {}
         """By row, of the sites with windows."""
         self._knowledge = knowledge
+        self._sources: dict[Site, Site] = {}
+        """Of sites that have taken over the task of another one: that one."""
         self._max_connections = max_connections
         self._model = PagesModel(*table.pages)
         self._site_factors = Factors(table.probabilities, table.sites)
@@ -131,6 +135,17 @@ class Forecaster:
     def set_levels(self, sites: float, crawls: float) -> None:
         """How wide the ranges have to be, by earlier crawls."""
         self.site_level, self.crawl_level = Level(sites), Level(crawls)
+
+    def take_over(self, source: Site, target: Site) -> None:
+        """The site `target` is what is meant by `source`: what is known of that holds for it."""
+        self._sources[target] = self._sources.get(source, source)
+
+    def _facts_of(self, site: Site) -> SiteFacts:
+        """What an earlier run has learnt of a site."""
+        facts = self._knowledge.sites.get(site)
+        if facts is None and self._sources:
+            facts = self._knowledge.sites.get(self._sources.get(site, site))
+        return NO_FACTS if facts is None else facts
 
     # -- forecasts --------------------------------------------------------------------------------------
 
@@ -306,7 +321,7 @@ class Forecaster:
         return len(numbers) == _READ_AT_ONCE
 
     def _row(self, site_stats: SiteStats, queue: MemorySiteQueue, before: Floats) -> tuple[float, ...]:
-        task, facts = site_stats.task, self._knowledge.sites.get(site_stats.site, NO_FACTS)
+        task, facts = site_stats.task, self._facts_of(site_stats.site)
         waiting = queue.due
         evidence = Evidence(site_stats.answers, site_stats.wire_bytes, waiting, facts=facts)
         size = page_bytes(evidence)

@@ -139,6 +139,7 @@ class Engine:
             self.stats, self.frontier, policies.retry, policies.politeness, is_part=settings.is_part
         )
         self._start_pages = StartPages(self.stats, self.frontier, self.discovery)
+        self._start_pages.on_redirect = self._hand_over_history
         self._politeness = policies.politeness
         self._follows_planner = planner is not None and isinstance(ordering, Deadline)
         if planner is not None and isinstance(ordering, Deadline):
@@ -469,6 +470,13 @@ class Engine:
         save = self._site_politeness.answered(now, site_stats, outcome, robots_text=robots_text)
         self._scheduler.free_groups(now, site_stats, outcome, save.free_at)
         self._commands.append(structs.replace(save, robots_bytes=robots_bytes) if robots_bytes else save)
+
+    def _hand_over_history(self, source: Site, target: Site) -> None:
+        """What earlier runs learnt of a site holds for the one to which it redirects."""
+        if self.planner is not None:
+            self.planner.table.take_over(source, target)
+        if self.forecaster is not None:
+            self.forecaster.take_over(source, target)
 
     def _replan(self, now: Instant) -> None:
         if self.planner is not None:

@@ -6,7 +6,7 @@ site it leads to is the one that is meant, so it takes over the task: deadline, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -36,12 +36,16 @@ class StartPages:
         self._stats = stats
         self._frontier = frontier
         self._discovery = discovery
+        self.on_redirect: Callable[[Site, Site], None] | None = None
+        """Called with a site, and the one that takes over its task."""
 
     def restore(self, notices: Sequence[SaveNotice]) -> None:
         for notice in sorted(notices, key=lambda notice: notice.at):
             if notice.what == REDIRECTS:
                 self._stats.site_stats(notice.site).leads_to = notice.subject
                 self._discovery.start_moved(notice.site, _page_at(notice.subject))
+                if self.on_redirect is not None:
+                    self.on_redirect(notice.site, _site_of(notice.subject))
             elif notice.what == MOVED:
                 self._discovery.start_moved(notice.site, _page_at(notice.subject))
             elif notice.what in {NOT_FETCHED, LEADS_OUT, FETCHED}:
@@ -112,6 +116,8 @@ class StartPages:
         site_stats.leads_to = target.url
         self._discovery.extend_scope(target.site)
         self._discovery.start_moved(task.site, target)
+        if self.on_redirect is not None:
+            self.on_redirect(task.site, target.site)
         for each in tasks:
             if each.site in self._stats.by_site or self._discovery.owns(each.site):
                 self._stats.open(each)

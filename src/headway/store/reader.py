@@ -403,6 +403,7 @@ def knowledge_of_run(path: Path) -> Knowledge:
         with clear_errors(database):
             rows = connection.execute(_SUMS).fetchall()
             servers = connection.execute(sql.SERVERS).fetchall()
+            notices = connection.execute(sql.NOTICES).fetchall()
     finally:
         connection.close()
     if not rows:
@@ -411,16 +412,22 @@ def knowledge_of_run(path: Path) -> Knowledge:
     if not all(0 <= number < sys.float_info.max for number in figures):
         raise ValueError("a size or a duration is not a number of 0 or more")
     # A site that the run did not finish has the bytes that were fetched and those estimated to be left.
+    facts = {
+        Site(site): SiteFacts(
+            data_bytes=float(wire_bytes + ((left_bytes or 0.0) if waiting else 0.0)),
+            page_bytes=wire_bytes / pages,
+            rate_bytes_per_s=wire_bytes / duration_s if duration_s > 0 else 0.0,
+        )
+        for site, wire_bytes, pages, duration_s, left_bytes, waiting in rows
+    }
+    # An address that redirects to another site stands for that site; of several redirects the last first.
+    for site, _, what, url in reversed(notices):
+        target = Site("/".join(url.split("/")[:3]))
+        if what == REDIRECTS and target in facts:
+            facts[Site(site)] = facts[target]
     return Knowledge(
         f"run {path.resolve().name}",
-        {
-            Site(site): SiteFacts(
-                data_bytes=float(wire_bytes + ((left_bytes or 0.0) if waiting else 0.0)),
-                page_bytes=wire_bytes / pages,
-                rate_bytes_per_s=wire_bytes / duration_s if duration_s > 0 else 0.0,
-            )
-            for site, wire_bytes, pages, duration_s, left_bytes, waiting in rows
-        },
+        facts,
         tuple((address, rates) for address, rates in servers),
     )
 
