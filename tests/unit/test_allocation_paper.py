@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # `benchmarks` is not installed
+
+from benchmarks.allocation.quality import best_known_tardiness_s, overloaded
 
 from headway.errors import JobError
 from headway.planning import policies
@@ -245,3 +251,12 @@ def test_a_million_sites_with_ties_are_one_call() -> None:
     rates = m_sumt(problem)
     assert rates.sum() <= 1e9 * (1 + 1e-9)
     assert np.all(problem.data_bytes / rates <= problem.deadline_s * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(("count", "seed", "load"), [(30, 0, 0.5), (30, 1, 0.95)])
+def test_with_caps_and_too_little_bandwidth_no_simple_list_is_better(
+    count: int, seed: int, load: float
+) -> None:
+    problem = overloaded(count, seed, load)
+    ours = run_policy("headway", problem, Objective.TARDINESS).total_tardiness_s
+    assert ours <= 1.05 * best_known_tardiness_s(problem, 0.0) + 1e-6
