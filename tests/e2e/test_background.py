@@ -14,12 +14,12 @@ from headway.demoweb import QUICK, ServedProcess, design_web
 HEADWAY = Path(sys.executable).with_name("headway")
 
 
-def crawled(folder: Path, crawl: str, urls: list[str]) -> None:
+def crawled(folder: Path, crawl: str, urls: list[str], *options: str) -> None:
     job = folder / "job.toml"
     sites = "".join(f'[[site]]\nurl = "{url}"\nmax_pages = 30\n' for url in urls)
     job.write_text(f'[crawl]\n{crawl}\ninterval = "50 ms"\nallow_private = true\n{sites}')
     done = subprocess.run(
-        [HEADWAY, "crawl", str(job), "-o", str(folder / "run"), "-q"],
+        [HEADWAY, "crawl", str(job), "-o", str(folder / "run"), "-q", *options],
         capture_output=True,
         text=True,
         timeout=60,
@@ -56,6 +56,17 @@ def test_a_part_of_the_link_is_found_out_and_shown(tmp_path: Path) -> None:
     with ServedProcess(design_web(seed=5, scale=0.5, roster=("plain",) * 3, tempo=QUICK)) as served:
         crawled(tmp_path, 'bandwidth = "60% of link"', list(served.urls))
     assert json.loads(status(tmp_path, "--json"))["done"] >= 30
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figures are those of Linux")
+def test_the_processes_of_a_crawl_agree_on_what_they_do(tmp_path: Path) -> None:
+    with ServedProcess(design_web(seed=5, scale=0.5, roster=("plain",) * 4, tempo=QUICK)) as served:
+        crawled(tmp_path, 'bandwidth = "4 Mbit/s"\nbackground = true', list(served.urls), "--processes", "2")
+    lines = (tmp_path / "run" / "decisions.jsonl").read_text().splitlines()
+    yields = [each for each in map(json.loads, lines) if each["decision"] == "yield"]
+    assert all(0 < each["rate_bytes_per_s"] <= 500_000 for each in yields), "the rate is that of all"
+    seconds = {int(each["at"]) for each in yields}
+    assert json.loads(status(tmp_path, "--json"))["sharing"]["seconds"] == len(seconds)
 
 
 @pytest.mark.parametrize(
