@@ -129,7 +129,7 @@ def farm(interval_s: float) -> dict[str, object]:
         more = '[crawl.scope]\nsuffixes = ["example"]\nmax_depth = 6'
         job = job_file(Path(at), servers.port, honest, interval_s, more)
         process = headway("crawl", job, "-o", Path(at) / "run")
-        end = time.monotonic() + 600
+        end, asked, done = time.monotonic() + 600, [], 0
         wanted = pages * len(honest)
         while time.monotonic() < end and process.poll() is None:
             asked = list(servers.asked)
@@ -138,12 +138,14 @@ def farm(interval_s: float) -> dict[str, object]:
                 break
             time.sleep(0.2)
         process.terminate()
-        process.communicate(timeout=60)
+        _, said = process.communicate(timeout=60)
+    if not asked:
+        raise SystemExit(f"the crawl ended with {process.returncode}: {said.decode()[-2000:]}")
     to_farm = [each for each in asked if "a20-lab" in each.host]
     shortest_s = pauses(to_farm, lambda each: each.address, interval_s).shortest_s
     return {
         "honest_pages": done,
-        "of": wanted,
+        "lost": wanted - done,
         "farm_requests": len(to_farm),
         "farm_share": round(len(to_farm) / max(1, len(asked)), 4),
         "farm_hosts": len({each.host for each in to_farm}),
