@@ -40,7 +40,7 @@ def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
     style = resources.files(__package__).joinpath("run_style.css").read_text(encoding="utf-8")
     parts = [_head(facts), _tiles(facts), _missed(facts), _rounds(facts)]
     parts += [_figure(figure, facts, drawings[figure.name]) for figure in FIGURES if figure.name in drawings]
-    parts += [_collected(facts), _referenced(facts), _site_table(facts)]
+    parts += [_collected(facts), _referenced(facts), _site_table(facts), _manners(facts)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -286,6 +286,33 @@ def _site_table(facts: RunFacts) -> str:
     more = len(facts.sites) - len(chosen)
     note = f"<p class='muted'>{more:,} more are in sites.csv.</p>" if more > 0 else ""
     return f"<section><h2>Sites</h2>{table(header, rows, 6)}{note}</section>"
+
+
+def _manners(facts: RunFacts) -> str:
+    """For those who ask what a crawl did to their servers."""
+    if not facts.manners:
+        return ""
+    rows = [
+        (
+            each.domain,
+            f"{each.sites:,}",
+            f"{each.requests:,}",
+            "" if each.shortest_pause_s is None else f"{each.shortest_pause_s:.3f} s",
+            f"{each.throttled:,}",
+            f"{each.blocked:,}",
+            f"{each.denied:,}",
+        )
+        for each in facts.manners[:_MOST_SITES]
+    ]
+    header = ("domain", "sites", "requests", "shortest pause", "asked to wait", "blocked", "denied")
+    more = len(facts.manners) - len(rows)
+    note = f" {more:,} more domains had longer pauses." if more > 0 else ""
+    interval = "" if facts.interval_s is None else f" The interval of the job is {facts.interval_s:g} s."
+    return (
+        "<section><h2>Politeness</h2><p class='muted'>From the end of an answer to the next request to any"
+        f" site of a registered domain, or of an address, without those for robots.txt.{interval}{note}</p>"
+        f"{table(header, rows, 6)}</section>"
+    )
 
 
 def _verdict(site: SiteState, facts: RunFacts) -> str:

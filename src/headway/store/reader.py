@@ -289,6 +289,9 @@ def open_reader(run: Path | str) -> RunReader:
 #
 # For reports of runs with millions of pages. Each query is at most one pass over the table.
 
+_DENIED = """
+    SELECT site.site, sum(pages) FROM outcome JOIN site ON site.id = site_id
+    WHERE kind = 'robots-denied' GROUP BY site.id"""
 _BUSY = """
     SELECT site_id, sum(duration_s), count(*) FROM page WHERE duration_s > 0 AND settled_at >= ?
     GROUP BY site_id"""
@@ -326,6 +329,10 @@ _KEY_ROWS = 200_000
 
 
 class RunSums(RunDatabase):
+    def denied(self) -> list[tuple[str, int]]:
+        """Sites, and how many of their pages robots.txt denies."""
+        return [tuple(row) for row in self._all(_DENIED)]
+
     def busy(self, since: float = 0.0) -> dict[int, tuple[float, int]]:
         """The total duration of the requests to each site, and their number."""
         return {number: (seconds, count) for number, seconds, count in self._all(_BUSY, (since,))}

@@ -3,20 +3,25 @@ duplicates."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import time
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from headway.engine.start_pages import LEADS_OUT
 from headway.errors import StoreError
+from headway.model.page import Kind
 from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, distance
-from headway.policy.scope import SITE_LIMIT
+from headway.policy.politeness import NEVER_ASKED
+from headway.policy.scope import SITE_LIMIT, host_of, registered_domain
 from headway.policy.yielding import LinkEstimate
 from headway.store.postgres.connection import Address, is_address
 from headway.store.reader import RunReader, open_reader
@@ -409,3 +414,88 @@ def _first_problem(reader: RunReader) -> str | None:
             detail = f" ({page.detail})" if page.detail else ""
             return f"{page.url}: {page.kind}{detail}"
     return None
+
+
+# -- politeness: what an abuse desk asks for ----
+
+
+class Manners(msgspec.Struct, frozen=True):
+    """What the sites of a registered domain, or an address, were asked, by `crawl.log`."""
+
+    domain: str
+    sites: int
+    requests: int
+    shortest_pause_s: float | None
+    """From the end of an answer to the next request to any of these sites; None with fewer than two."""
+    throttled: int
+    """Answers that asked for a pause."""
+    blocked: int
+    denied: int
+    """Pages that were not requested because robots.txt denies them."""
+
+
+class _Asked:
+    __slots__ = ("begins", "blocked", "denied", "ends", "sites", "throttled")
+
+    def __init__(self) -> None:
+        self.begins, self.ends = array("d"), array("d")
+        self.sites: set[str] = set()
+        self.throttled = self.blocked = self.denied = 0
+
+
+def manners_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[Manners]:
+    """By domain, those with the shortest pauses first. `denied`: pages of sites that robots.txt denies."""
+    domains: dict[str, _Asked] = {}
+    for site, count in denied:
+        domains.setdefault(registered_domain(host_of(site)), _Asked()).denied += count
+    log = folder / "crawl.log"
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                _read_line(line, domains)
+    found = [_manners(domain, asked) for domain, asked in domains.items()]
+    return sorted(found, key=_by_pause)
+
+
+def _by_pause(each: Manners) -> tuple[bool, float, int]:
+    return each.shortest_pause_s is None, each.shortest_pause_s or 0.0, -each.requests
+
+
+def _read_line(line: str, domains: dict[str, _Asked]) -> None:
+    columns = line.split(" ")
+    columns = [column for column in columns if column]
+    if len(columns) < _LOG_COLUMNS:
+        return
+    url, (begun, _, took), kind = columns[3], columns[6].partition("+"), columns[9]
+    if columns[1] == "0" and kind in _NOT_ASKED:
+        return
+    try:
+        begun_at, lasted_s = dt.datetime.fromisoformat(begun).timestamp(), float(took)
+    except ValueError:
+        return  # cut by a crash
+    site = "/".join(url.split("/", 3)[:3])
+    asked = domains.setdefault(registered_domain(host_of(site)), _Asked())
+    asked.sites.add(site)
+    asked.begins.append(begun_at)
+    asked.ends.append(begun_at + lasted_s)
+    asked.throttled += kind == Kind.THROTTLED
+    asked.blocked += kind == Kind.BLOCKED
+
+
+_LOG_COLUMNS = 10
+_NOT_ASKED = frozenset({*NEVER_ASKED, Kind.DNS, Kind.CANCELLED, Kind.LEASE_EXPIRED})
+
+
+def _manners(domain: str, asked: _Asked) -> Manners:
+    order = np.argsort(np.frombuffer(asked.begins), kind="stable")
+    begins, ends = np.frombuffer(asked.begins)[order], np.frombuffer(asked.ends)[order]
+    pauses = begins[1:] - np.maximum.accumulate(ends)[:-1] if len(begins) > 1 else begins[:0]
+    return Manners(
+        domain,
+        len(asked.sites),
+        len(begins),
+        max(0.0, float(pauses.min())) if len(pauses) else None,
+        asked.throttled,
+        asked.blocked,
+        asked.denied,
+    )
