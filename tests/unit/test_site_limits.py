@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.config.reading import know_public_suffixes
 from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import Command, FetchPage, SaveFound, SaveLeftOut, SaveNotice, SiteRecord, Snapshot
@@ -168,3 +169,21 @@ def test_a_domain_that_the_job_does_not_name_grows_with_the_domains_that_link_to
     popular = joined("popular.com", [f"http://s{number}.example" for number in range(20)])
     assert 0 < farm < 100 < 4 * farm < popular <= 1000
     assert joined("a.example", ["http://a.example"], 500) == 500
+
+
+def test_registered_domains_by_the_public_suffix_list() -> None:
+    know_public_suffixes()
+    hosts = {
+        "www.example.org": "example.org",
+        "a.b.example.co.uk": "example.co.uk",
+        "one.github.io": "one.github.io",
+        "x.two.blogspot.com": "two.blogspot.com",
+        "github.io": "github.io",
+        "a.b.c.kawasaki.jp": "b.c.kawasaki.jp",
+        "www.city.kawasaki.jp": "city.kawasaki.jp",
+        "a.shop.xn--55qx5d.cn": "shop.xn--55qx5d.cn",
+        "a.b.unknown": "b.unknown",
+        "127.0.0.1": "127.0.0.1",
+        "intranet": "intranet",
+    }
+    assert {host: registered_domain(host) for host in hosts} == hosts

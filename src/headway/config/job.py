@@ -21,6 +21,7 @@ from headway.config.reading import (
     as_run,
     convert,
     groups_of,
+    know_public_suffixes,
     link_part_of,
     read_job_file,
     read_table,
@@ -283,6 +284,7 @@ class _Builder:
     ) -> None:
         """`listed`: further sites, which stay in their list. `listed_from`: the number of the first site that
         comes from a list."""
+        know_public_suffixes()
         self._file = file
         self._listed_from = len(file.site) if listed_from is None else listed_from
         self._source = source

@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from headway.config.tables import IdentityTable
 from headway.config.values import LinkPart, as_written, check_type, given
 from headway.errors import HeadwayError, JobError, UnitError
 from headway.http.signatures import Signer, load_signer
-from headway.policy.scope import registered_domain
+from headway.policy.scope import registered_domain, use_public_suffixes
 from headway.policy.server_groups import GroupRule, GroupRules
 from headway.policy.timetable import Entry, Timetable
 from headway.units import UNBOUNDED, Instant
@@ -385,3 +386,10 @@ def signer_of(table: IdentityTable, now: Instant | None) -> Signer | None:
     if table.folder is None or table.sign == "never":
         return None
     return load_signer(FilePath(table.folder), Instant(time.time()) if now is None else now)
+
+
+@functools.lru_cache(maxsize=1)
+def know_public_suffixes() -> None:
+    """Read the Public Suffix List, by which domains are told apart."""
+    text = resources.files("headway.config").joinpath("public_suffixes.txt").read_text(encoding="ascii")
+    use_public_suffixes(line for line in text.splitlines() if not line.startswith("#"))

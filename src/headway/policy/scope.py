@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import structs
@@ -271,15 +271,35 @@ _REGISTRY_LABELS = frozenset(
 )
 
 
+_suffixes: frozenset[str] = frozenset()
+
+
+def use_public_suffixes(rules: Iterable[str]) -> None:
+    """The rules of the Public Suffix List with several labels, as it writes them."""
+    global _suffixes  # noqa: PLW0603 - the same for all crawls of a process
+    _suffixes = frozenset(rules)
+    registered_domain.cache_clear()
+
+
 @functools.lru_cache(maxsize=65536)
 def registered_domain(host: str) -> str:
-    """The part of a host name that one owner has registered, by the usual forms of names: without a list of
-    all registries, two labels, or three under a registry such as `co.uk`. An address is its own domain."""
+    """The part of a host name that one owner has registered, by the Public Suffix List: two labels, or more
+    below a registry such as `co.uk` or a host of many owners such as `github.io`. An address, and a suffix
+    itself, is its own domain."""
     labels = host.split(".")
     if len(labels) <= 2 or is_address(host):
         return host
-    has_three = len(labels[-1]) == 2 and labels[-2] in _REGISTRY_LABELS
-    return ".".join(labels[-3 if has_three else -2 :])
+    if not _suffixes:
+        has_three = len(labels[-1]) == 2 and labels[-2] in _REGISTRY_LABELS
+        return ".".join(labels[-3 if has_three else -2 :])
+    for first in range(len(labels) - 1):
+        name = ".".join(labels[first:])
+        parent = name.partition(".")[2]
+        if f"!{name}" in _suffixes:
+            return name
+        if name in _suffixes or f"*.{parent}" in _suffixes:
+            return ".".join(labels[max(0, first - 1) :])
+    return ".".join(labels[-2:])
 
 
 def belong_together(site: str, other: str) -> bool:
