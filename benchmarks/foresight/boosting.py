@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.planning.pages_left import Tree
+from headway.planning.estimate import Tree
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

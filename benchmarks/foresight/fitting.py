@@ -13,7 +13,7 @@ from benchmarks.foresight.webs import SiteGraph
 from numpy.typing import NDArray
 
 from headway.planning.ends import BUCKETS, ForecastTable
-from headway.planning.pages_left import FEATURES, Growth, PagesModel, write_trees
+from headway.planning.estimate import FEATURES, Growth, PagesModel, write_trees
 
 Floats = NDArray[np.float64]
 _TREES, _LEAVES, _RATE = 40, 8, 0.15

@@ -13,7 +13,7 @@ from rensa import RMinHash  # type: ignore[import-untyped]
 
 from headway.pages import document, fast, fingerprint, url
 from headway.pages.scanner import elements_of, scan
-from headway.policy.duplicates import distance, near, near_in_python
+from headway.policy.traps import distance, near, near_in_python
 
 if fast is None:
     pytest.skip("headway was built without a compiler", allow_module_level=True)

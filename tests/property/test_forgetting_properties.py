@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.policy.duplicates import keep_last
+from headway.policy.traps import keep_last
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 200), unique=True))

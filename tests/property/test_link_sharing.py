@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.sim.link import (
-    RECEIVING,
-    Slots,
-    advance,
-    begin_transfer,
-    new_slots,
-    next_change_at,
-    set_weight,
-    share_link,
-)
+from headway.sim.link import Slots, advance, begin_transfer, new_slots, next_change_at, set_weight, share_link
+from headway.sim.world import RECEIVING
 
 transfers = st.lists(
     st.tuples(

@@ -35,7 +35,8 @@ from headway.pages.document import parse
 from headway.pages.fingerprint import content_digests
 from headway.pages.parsed import ParseOptions
 from headway.pages.url import key_of
-from headway.policy.duplicates import near
+from headway.policy.traps import near
+from headway.policy.traps import near
 assert headway.pages.fast is not None and headway.pages.sha1 is not None, "the C modules were not loaded"
 options, numbers, sealer, read = ParseOptions(takes_fingerprints=True), random.Random(1), load_sealer(2), 0
 for recipes in read_corpus().values():

@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from headway.model.page import Kind, Outcome, Page, PageKey, Site
 from headway.policy import traps
-from headway.policy.duplicates import EVERY_BIT, Mirrors, distance
 from headway.policy.traps import (
     COMBINED_QUERY,
     CREDIT,
+    EVERY_BIT,
     NUMBERING,
     REPEATING_PATH,
     SAME_PAGE,
     SESSION_ID,
+    Mirrors,
     TrapWatch,
+    distance,
 )
 from headway.store.reader import RunReader
 from headway.units import Instant

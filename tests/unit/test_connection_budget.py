@@ -12,7 +12,7 @@ from tests.support.rawserver import RawServer, page, then_silence
 from headway.http.client import HttpFetcher
 from headway.http.models import ClientOptions, Timeouts
 from headway.model.page import Kind, Outcome, Site
-from headway.policy.connections import ConnectionBudget, default_share, is_good
+from headway.policy.admission import ConnectionBudget, default_share, is_good
 from headway.runtime.driver import WallClock
 from headway.units import Instant, Seconds
 

@@ -14,7 +14,7 @@ def test_the_how_to_has_every_setting_with_an_example_that_is_read() -> None:
     scrapy_settings = pytest.importorskip("scrapy.settings")
     from headway.config.keys import root_of
     from headway.config.schema import ScrapySettings
-    from headway.scrapy.settings import read_settings
+    from headway.scrapy.link import read_settings
     from headway.units import Instant
 
     text = (HOW_TO / "scrapy.md").read_text()

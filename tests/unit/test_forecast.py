@@ -15,8 +15,8 @@ from headway.config.reading import Source
 from headway.config.schema import CrawlTable, JobFile, SiteTable
 from headway.model.event import Seeded
 from headway.planning.ends import BUCKETS, WANTED, Factors, Level, Workload, expected_ends
+from headway.planning.estimate import FEATURES, Growth, PagesModel, read_trees, write_trees
 from headway.planning.forecast_table import SHIPPED
-from headway.planning.pages_left import FEATURES, Growth, PagesModel, read_trees, write_trees
 from headway.runtime.driver import VirtualClock, VirtualDriver
 from headway.runtime.runtime import Circumstances, Runtime
 from headway.runtime.simulation import seed_pages, without_what_is_not_simulated

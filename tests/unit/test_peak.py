@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.pacing.peak import PeakGuard, most_in_a_second
+from headway.pacing.grants import PeakGuard, most_in_a_second
 
 TOLERANCE = 0.035
 PACKET = 1514.0

@@ -9,7 +9,7 @@ from scrapy.settings import Settings
 
 from headway.errors import JobError
 from headway.model.page import Site
-from headway.scrapy.settings import read_settings
+from headway.scrapy.link import read_settings
 from headway.units import Instant
 
 NOW = Instant(1_800_000_000.0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.model.page import Site
-from headway.pacing.peak import SLOT_S, PeakGuard
+from headway.pacing.grants import SLOT_S, PeakGuard
 from headway.pacing.shared_window import SharedGuard, SharedRateWindow, SpiderPacer
 
 BOUND = 100_000.0

@@ -28,7 +28,7 @@ from headway.archive.records import (
     warcinfo,
 )
 from headway.model.page import Capture
-from headway.policy.duplicates import keep_last
+from headway.policy.traps import keep_last
 from headway.ports import CaptureNote, Made, Original, Response
 from headway.units import Instant
 

@@ -39,11 +39,11 @@ from headway.engine.start_pages import LEADS_OUT
 from headway.errors import HeadwayError, JobError
 from headway.model.page import Kind
 from headway.pages.url import page_of
-from headway.planning.caution import given_up
 from headway.planning.estimate import DEFAULT
 from headway.planning.feasibility import least_bandwidths
 from headway.planning.policies import VARYING
 from headway.planning.problem import USABLE
+from headway.planning.rate_plan import given_up
 from headway.policy.politeness import UNREACHABLE
 from headway.runtime.crawling import CrawlRun, check_is_same_crawl
 from headway.runtime.driver import WallClock

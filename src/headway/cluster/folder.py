@@ -21,7 +21,7 @@ from headway.archive.warc import ARCHIVE_FOLDER, WARC_PATTERN, WarcArchive
 from headway.cluster.coordinator import CommitBatch, Lines
 from headway.errors import HeadwayError, StoreError, install_command
 from headway.model.command import Decision, SaveSettled, Saving
-from headway.policy.duplicates import keep_last
+from headway.policy.traps import keep_last
 from headway.ports import CaptureNote, Original
 from headway.store import rows
 from headway.store.repair import cut_back

@@ -33,11 +33,11 @@ from headway.errors import HeadwayError
 from headway.model.command import DeadlineForecast
 from headway.model.page import Outcome, Site
 from headway.planning.allocator import Allocator, Decision, SiteDemand
-from headway.planning.caution import Doubt
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge, Remaining, SiteAssumptions, forecast_range
 from headway.planning.feasibility import Work
 from headway.planning.problem import LATE_TOLERANCE, USABLE, BoolArray, FloatArray, IntArray
 from headway.planning.problem import Timetable as Capacity
+from headway.planning.rate_plan import Doubt
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
 from headway.policy.site_rules import BySite, SiteRules

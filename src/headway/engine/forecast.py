@@ -33,16 +33,17 @@ from headway.planning.ends import (
     expected_ends_in_steps,
 )
 from headway.planning.estimate import (
+    FEATURES,
     NO_FACTS,
     NOTHING_LEARNT,
     PRIOR_SITE_PAGES,
     Evidence,
     Knowledge,
+    PagesModel,
     SiteFacts,
     page_bytes,
 )
 from headway.planning.forecast_table import SHIPPED
-from headway.planning.pages_left import FEATURES, PagesModel
 from headway.policy.politeness import Politeness
 from headway.policy.site_rules import BySite, SiteHours, SiteRules
 from headway.units import Instant, Seconds

@@ -7,13 +7,13 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from headway.engine.page_queue import Waiting
 from headway.engine.site_heap import NO_SITE, UNSURE, SiteHeap, SiteOrder
 from headway.engine.site_queue import (
     DiskBackedSiteQueue,
     IdleQueues,
     MemorySiteQueue,
     ReorderableSiteQueue,
+    Waiting,
     pages_held_each,
     pages_loaded_each,
 )

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
 from headway.engine.frontier import Frontier
 from headway.engine.hours import SiteOpening
-from headway.engine.page_queue import Waiting
-from headway.engine.site_queue import MemorySiteQueue
+from headway.engine.site_queue import MemorySiteQueue, Waiting
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import (
     Command,
@@ -29,8 +28,7 @@ from headway.model.command import (
     SetContention,
 )
 from headway.model.page import Kind, Lease, Outcome, Page, PageKey, Site, is_again
-from headway.policy.admission import PATIENCE_S, Admission
-from headway.policy.connections import ConnectionBudget, is_good
+from headway.policy.admission import PATIENCE_S, Admission, ConnectionBudget, is_good
 from headway.policy.ordering.base import Ordering
 from headway.policy.politeness import Politeness, RetryPolicy, forbidden, visit_at
 from headway.policy.prediction import Prediction

@@ -15,7 +15,7 @@ from msgspec import structs
 from headway.model.command import PageState, SiteRecord, Snapshot, WaitingRecord
 from headway.model.event import RobotsSettled, SiteProgress
 from headway.model.page import Kind, Outcome, RobotsRules, Site, Task, Timing, is_again
-from headway.planning.pages_left import Growth
+from headway.planning.estimate import Growth
 from headway.policy.politeness import Politeness, RetryPolicy
 from headway.units import FOREVER, Instant
 

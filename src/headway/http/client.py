@@ -13,8 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from headway.http.attempt import Attempt, QuickExchange, failure, response_of
-from headway.http.connection import Connection
+from headway.http.connection import Attempt, Connection, QuickExchange, failure, response_of
 from headway.http.decode import Decoded, TooMuchWorkError, allowed_bytes, decode
 from headway.http.dial import Dialer, DialError, OpenConnections, exchange
 from headway.http.head import HeadError, RequestHeads

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from headway.model.page import Site
-from headway.pacing.grants import GrantScheduler
+from headway.pacing.grants import GrantScheduler, PeakGuard
 from headway.pacing.pacer import Pacer
-from headway.pacing.peak import PeakGuard
 
 _AHEAD = 100
 """Slots of the guard's rings before and after the current one: a second each."""

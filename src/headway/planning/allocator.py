@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from headway.model.page import Site
-from headway.planning.caution import Doubt, plan_carefully, plan_many_carefully
 from headway.planning.feasibility import Work, least_bandwidths
 from headway.planning.priority_lists import Watch, holds_until_s, order_now, rates_in_order
 from headway.planning.problem import (
@@ -28,7 +27,7 @@ from headway.planning.problem import (
     Problem,
     Timetable,
 )
-from headway.planning.rate_plan import RatePlan, are_few
+from headway.planning.rate_plan import Doubt, RatePlan, are_few, plan_carefully, plan_many_carefully
 from headway.units import BytesPerSecond, Instant, Seconds
 
 

@@ -29,8 +29,7 @@ from headway.pages.url import keyed
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge
 from headway.planning.live_policies import make_allocator
 from headway.planning.problem import Objective
-from headway.policy.admission import Admission
-from headway.policy.connections import default_share
+from headway.policy.admission import Admission, default_share
 from headway.policy.ordering import LearningOrdering, Ordering, make_ordering, make_scorer, parse_ordering
 from headway.policy.ordering.base import PathScores, RestoredOrdering
 from headway.policy.ordering.simple import LongestWait

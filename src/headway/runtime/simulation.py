@@ -37,7 +37,13 @@ from headway.policy.timetable import Entry, Timetable
 from headway.runtime.driver import VirtualClock
 from headway.runtime.plan import plan_from_job, start_of
 from headway.runtime.runtime import WHOLE, Circumstances, Runtime, check_has_rate
-from headway.sim.graph import NODES, RecordedServers, load_graph, robots_of_run, use_of_bound, web_of_run
+from headway.sim.graph import (
+    RecordedServers,
+    load_web,
+    robots_of_run,
+    use_of_bound,
+    web_of_run,
+)
 from headway.sim.job_simulation import (
     QUICK_POLICIES,
     SERVER_SPREAD,
@@ -60,9 +66,8 @@ from headway.sim.study import (
     mean_level,
     spans,
 )
-from headway.sim.web import ServerModel, Servers, SyntheticSpec, Trouble, Web, make_sites, make_web
+from headway.sim.web import ServerModel, Servers, Trouble, Web, make_sites
 from headway.sim.world import NO_RULES, GraphWorld
-from headway.store.postgres.connection import is_address
 from headway.store.reader import DATABASE, RunReader, knowledge_of_run, reads_rows
 from headway.units import (
     FOREVER,
@@ -289,32 +294,6 @@ class TroubleShares:
 
 
 NO_TROUBLE = TroubleShares()
-
-
-def load_web(target: str, *, seed: int = 0) -> tuple[Web, Servers | RecordedServers]:
-    """A graph folder, a run folder, or "synthetic:pages=...": the web and its servers."""
-    if target == "synthetic" or target.startswith("synthetic:"):
-        spec = SyntheticSpec.parse(target)
-        web = make_web(spec if "seed=" in target else msgspec.structs.replace(spec, seed=seed))
-        return web, Servers.drawn(len(web.sites), seed)
-    path = Path(target)
-    if is_address(target):
-        raise HeadwayError(
-            f"{target}: a crawl on a server cannot be simulated, only its job file or a run folder"
-        )
-    if not path.exists():
-        raise HeadwayError(
-            f"{target} does not exist; give a graph folder, a run folder, a job file, or for example"
-            " synthetic:pages=100000"
-        )
-    if path.name == DATABASE or (path / DATABASE).exists():
-        return web_of_run(path, seed=seed)
-    if not (path / NODES).exists():
-        raise HeadwayError(
-            f"{target} is neither a run folder (it has no {DATABASE}) nor a graph folder (it has no {NODES})"
-        )
-    web = load_graph(path, seed=seed)
-    return web, Servers.drawn(len(web.sites), seed)
 
 
 def constant(servers: Servers | RecordedServers) -> Servers:

@@ -14,6 +14,7 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import load_object
 
 from headway.scrapy.handler import HeadwayDownloadHandler
+from headway.scrapy.link import SettingsError, read_settings
 from headway.scrapy.scheduler import (
     HoldAwarePriorityQueue,
     RetryAfterMiddleware,
@@ -22,7 +23,6 @@ from headway.scrapy.scheduler import (
     StoreLifoQueue,
     StoreScheduler,
 )
-from headway.scrapy.settings import SettingsError, read_settings
 from headway.units import Instant
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from headway.cluster.rpc import Offer, RpcError, connect
 from headway.model.command import PageState, SaveSettled, SaveSite, Saving
 from headway.model.event import SiteProgress
 from headway.model.page import SUCCESS, Kind, Outcome, Page, Site
-from headway.pacing.peak import SLOT_S
+from headway.pacing.grants import SLOT_S
 from headway.pacing.shared_window import SharedRateWindow
 from headway.pages.url import page_of
 from headway.scrapy.project import is_normal_end

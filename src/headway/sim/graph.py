@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,9 +25,10 @@ from headway.archive.files import clear_errors
 from headway.errors import HeadwayError, StoreError
 from headway.model.page import PageKey, Site
 from headway.policy.ordering.ranked import pagerank
-from headway.sim.web import Answering, Floats, Numbers, Servers, Web, draw_sizes
+from headway.sim.web import Answering, Floats, Numbers, Servers, SyntheticSpec, Web, draw_sizes, make_web
 from headway.store import rows, schema
-from headway.store.reader import database_of, reads_rows
+from headway.store.postgres.connection import is_address
+from headway.store.reader import DATABASE, database_of, reads_rows
 from headway.store.rows import AnswerTiming
 
 _SHORTEST_ANSWER_S = 1e-5
@@ -609,3 +611,29 @@ def _beginnings(starts: NDArray[np.int64], targets: Numbers) -> Numbers:
             coming = found[~reached[found]].tolist()
             reached[found] = True
     return np.array(seeds, dtype=np.int32)
+
+
+def load_web(target: str, *, seed: int = 0) -> tuple[Web, Servers | RecordedServers]:
+    """A graph folder, a run folder, or "synthetic:pages=...": the web and its servers."""
+    if target == "synthetic" or target.startswith("synthetic:"):
+        spec = SyntheticSpec.parse(target)
+        web = make_web(spec if "seed=" in target else msgspec.structs.replace(spec, seed=seed))
+        return web, Servers.drawn(len(web.sites), seed)
+    path = Path(target)
+    if is_address(target):
+        raise HeadwayError(
+            f"{target}: a crawl on a server cannot be simulated, only its job file or a run folder"
+        )
+    if not path.exists():
+        raise HeadwayError(
+            f"{target} does not exist; give a graph folder, a run folder, a job file, or for example"
+            " synthetic:pages=100000"
+        )
+    if path.name == DATABASE or (path / DATABASE).exists():
+        return web_of_run(path, seed=seed)
+    if not (path / NODES).exists():
+        raise HeadwayError(
+            f"{target} is neither a run folder (it has no {DATABASE}) nor a graph folder (it has no {NODES})"
+        )
+    web = load_graph(path, seed=seed)
+    return web, Servers.drawn(len(web.sites), seed)

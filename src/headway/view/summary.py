@@ -19,9 +19,9 @@ import numpy as np
 from headway.engine.start_pages import LEADS_OUT
 from headway.errors import StoreError
 from headway.model.page import Kind
-from headway.policy.duplicates import EVERY_BIT, NEAR_BITS, distance
 from headway.policy.politeness import NEVER_ASKED
 from headway.policy.scope import SITE_LIMIT, host_of, registered_domain
+from headway.policy.traps import EVERY_BIT, NEAR_BITS, distance
 from headway.policy.yielding import LinkEstimate
 from headway.store.postgres.connection import Address, is_address
 from headway.store.reader import RunReader, open_reader
