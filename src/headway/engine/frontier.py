@@ -163,7 +163,8 @@ class Frontier:
 
     def queues(self) -> Iterator[MemorySiteQueue]:
         """All queues, to be read."""
-        return (self.at(number) for number, flags in enumerate(self._flags) if flags & _HAS_QUEUE)
+        # By number: mypyc does not iterate a bytearray.
+        return (self.at(number) for number in range(len(self._flags)) if self._flags[number] & _HAS_QUEUE)
 
     def put(self, page: Page, attempt: int = 0, not_before: Instant | None = None) -> None:
         self._serial += 1
