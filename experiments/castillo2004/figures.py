@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.report.plots import new_figure
+from headway.report.canvas import new_figure
 from headway.report.simulation import clear_axes, label_lines, line_styles
 
 from .findings import Findings, OnWeb, Outcome

@@ -400,7 +400,8 @@ class Frontier:
         """Compute the keys of these sites again, or of all, because what the ordering knows of them has
         changed."""
         if numbers is None:
-            numbers = [number for number, flags in enumerate(self._flags) if flags & _HAS_QUEUE]
+            # By number: mypyc does not iterate a bytearray.
+            numbers = [number for number in range(len(self._flags)) if self._flags[number] & _HAS_QUEUE]
         for number in numbers:
             self._mark(self.queue(self._numbers.sites[number]), is_noted=False)
 
