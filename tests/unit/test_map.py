@@ -10,7 +10,7 @@ from pathlib import Path
 import headway
 
 HOME = Path(headway.__file__).parent
-LONGEST = 700
+LONGEST = 750
 MOST_FILES = 220
 MOST_PARAMETERS = 8
 
