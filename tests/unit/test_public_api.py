@@ -99,7 +99,8 @@ MISTAKES = {
     "-> float:\n        return -page.depth": ("-> str:\n        return page.url", "page_key"),
 }
 TABLES: list[tuple[type, Any, frozenset[str]]] = [
-    (options.CrawlOptions, schema.CrawlTable, frozenset()),
+    # Old rounds are removed at the end of `headway crawl`, by no other program.
+    (options.CrawlOptions, schema.CrawlTable, frozenset({"keep", "keep_old_in"})),
     (options.SiteOptions, schema.SiteTable, frozenset({"url"})),
     (options.ScrapyOptions, schema.ScrapyTable, frozenset()),
     (options.TimetableEntry, schema.TimetableEntry, frozenset()),

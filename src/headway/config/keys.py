@@ -352,7 +352,11 @@ def meant(name: str, table: DeclaredTable, root: type[Table]) -> tuple[DeclaredK
     other = next((each for each in others if word in each.key.aliases), None)
     if alike is not None and alike.required and other is not None:
         alike = None  # a key that its table must have is hardly the one that was put elsewhere
-    sure = _by_name(word, table) or alike or other
+    prefix = f"{table.title.strip('[]')}."
+    # `timeout` in [crawl] is one of [crawl.timeouts], not the one of [on_end].
+    inside = [each for each in others if each.table.title.strip("[]").startswith(prefix)]
+    within = next((each for each in inside if word == each.name or word in each.key.aliases), None)
+    sure = _by_name(word, table) or within or alike or other
     if sure is not None:
         return sure, True
     near = _nearest(word, list(table.keys.values())) or _nearest(word, others)
