@@ -26,6 +26,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from headway.cli import frame
+from headway.errors import StoreError
 from headway.store.reader import RunReader
 from headway.store.retention import prune
 from headway.store.rounds import RoundResult, end_round, next_round, rounds_of
@@ -322,6 +323,10 @@ def test_a_size_that_the_newest_copies_exceed_is_reported_and_removes_nothing_ne
     pruned = prune(tmp_path / "run", most_bytes=10)
     assert "nothing of it is removed" in pruned.trouble
     assert pruned.rounds == 1
+    with pytest.raises(StoreError, match="outside the run folder"):
+        prune(tmp_path / "run", rounds=1, moved_to=tmp_path / "run")
+    with pytest.raises(StoreError):
+        prune(tmp_path / "run", rounds=1, moved_to=tmp_path / "run" / "crawl.sqlite")
     assert verify(tmp_path / "run").counts == {}
 
 

@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +91,8 @@ def prune(
 ) -> Pruned:
     """Keep the last so many rounds, or as many as fit into so many bytes of the archive. Files that go are
     moved to `moved_to`, or removed. Nobody may be crawling into the folder."""
+    if moved_to is not None and run.resolve() in {moved_to.resolve(), *moved_to.resolve().parents}:
+        raise StoreError(f"{moved_to}: keep_old_in must be a folder outside the run folder")
     with RunReader(run) as reader:
         known = rounds_of(reader)
     if most_bytes is not None:
@@ -150,6 +153,9 @@ def _prune(
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
+        # The rows are as before, and pages.jsonl has to agree with them.
+        with suppress(Exception), writing(run) as connection:
+            repair.write_pages_again(connection, run, ())
         raise
     write_index(run)
     made_bytes = sum(path.stat().st_size for path in made)
