@@ -203,12 +203,21 @@ def test_a_pause_that_one_site_asks_for_is_short_for_the_others_of_its_server() 
 def test_the_interval_of_a_server_grows_with_its_refusals_and_falls_with_good_answers() -> None:
     groups = ServerGroups(RULES)
     rests = [answered(groups, 1000.0 * number, A, throttled(1.0)) for number in range(12)]
-    assert rests[0] > 2 * RULES.server_interval_s > RULES.server_interval_s
+    assert rests[0] == 2 * RULES.server_interval_s
     assert max(rests) <= RULES.most_interval_s + RULES.most_interval_s * 0.1
     assert rests == sorted(rests)
     after = [answered(groups, 1e6 + 1000.0 * number, B, good()) for number in range(1000)]
     assert after == sorted(after, reverse=True)
     assert after[-1] == RULES.server_interval_s
+
+
+def test_bad_pages_now_and_then_do_not_slow_a_server_down_and_several_in_a_row_do() -> None:
+    error = Outcome(Kind.SERVER_ERROR, 500)
+    groups = ServerGroups(RULES)
+    rests = [answered(groups, 10.0 * step, A, good() if step % 3 == 2 else error) for step in range(60)]
+    assert set(rests) == {2.0}
+    assert [answered(groups, 1000.0 + step, A, error) for step in range(4)] == [2.0, 2.0, 3.0, 4.5]
+    assert [answered(groups, 2000.0 + step, A, good()) for step in range(40)][-1] == 2.0
 
 
 def test_latencies_that_grow_lengthen_the_interval() -> None:

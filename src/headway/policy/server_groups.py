@@ -25,7 +25,11 @@ _TRY_AGAIN_S = 0.25
 _GOOD_ANSWERS_A_CONNECTION = 20
 _MOST_SLOWDOWN = 64.0
 _RECOVERY = 0.1
-"""What a good answer takes off the slowdown."""
+"""What a good answer takes off the slowdown: so much, or that part of it."""
+_LEAST_STEP_S = 0.05
+_UNAVAILABLE = 503
+_ERRORS_IN_A_ROW = 3
+"""After so many the server is in trouble, and not the pages."""
 _LATENCY_FACTOR = 3.0
 _LATENCY_MARGIN_S = 0.5
 _LATENCIES_AT_LEAST = 8
@@ -130,6 +134,7 @@ class Group:
         "base_interval_s",
         "busy",
         "ends",
+        "errors",
         "good",
         "is_granted",
         "is_recalled",
@@ -165,7 +170,7 @@ class Group:
         self.slowdown = 1.0
         self.latency_s = self.usual_latency_s = 0.0
         self.answers = self.good = 0
-        self.troubles = 0
+        self.troubles = self.errors = 0
         """Answers in a row that asked for a pause."""
         self.troubled: Site | None = None
         """The site of the first of them; empty once another has had one."""
@@ -176,8 +181,9 @@ class Group:
 
     @property
     def interval_s(self) -> float:
-        extra_s = (self.slowdown - 1.0) * max(self.latency_s, 0.05)
-        return self.base_interval_s * self.slowdown + extra_s
+        if not self.base_interval_s:
+            return (self.slowdown - 1.0) * max(self.latency_s, _LEAST_STEP_S)
+        return self.base_interval_s * self.slowdown
 
     @property
     def connections(self) -> int:
@@ -350,11 +356,13 @@ class ServerGroups:
             self._note_trouble(now, group, site, outcome)
             return
         if kind not in SUCCESS and outcome.status >= 500:
-            group.slowdown = min(group.slowdown * 1.25, self._most_slowdown(group))
+            group.errors += 1
+            if outcome.status == _UNAVAILABLE or group.errors >= _ERRORS_IN_A_ROW:
+                group.slowdown = min(group.slowdown * 1.5, self._most_slowdown(group))
             return
         if not outcome.status or kind is Kind.BLOCKED:
             return
-        group.troubles, group.troubled = 0, None
+        group.troubles, group.troubled, group.errors = 0, None, 0
         group.answers += 1
         group.good += group.most_connections > 1
         is_slower = outcome.timing is not None and self._compare_latency(group, outcome.timing.first_byte_s)
@@ -362,7 +370,7 @@ class ServerGroups:
             group.answers = 0
             group.slowdown = min(group.slowdown * 1.5, self._most_slowdown(group))
         elif not is_slower and group.slowdown > 1.0:
-            group.slowdown = max(1.0, group.slowdown - _RECOVERY)
+            group.slowdown = max(1.0, group.slowdown - max(_RECOVERY, _RECOVERY * (group.slowdown - 1.0)))
 
     def _note_trouble(self, now: Instant, group: Group, site: Site, outcome: Outcome) -> None:
         rules = self.rules
