@@ -127,7 +127,7 @@ class Served(NamedTuple):
 
 
 class Server:
-    """nginx in front of the sites; its log says what was asked for, whoever asked."""
+    """nginx in front of the sites; its log says what was asked for, by any program."""
 
     def __init__(self, log: Path, pid: int) -> None:
         self._log = log
@@ -218,7 +218,7 @@ http {{
 
 
 def _certificate(sites: list[SiteFolder], here: Path) -> str:
-    """One for all sites, of an authority that nobody trusts: every crawler is told not to verify it."""
+    """One for all sites, of an authority that nobody trusts: all crawlers are set not to verify it."""
     import trustme
 
     hosts = [str(urlsplit(site.url).hostname) for site in sites]

@@ -1,7 +1,7 @@
 """headway with a stopwatch around its parts: `python -m benchmarks.crawl.timed FILE crawl ...` runs it as
 usual and writes to FILE how many seconds of CPU each part took, without what it called of another part.
 
-A sampling profiler does not see into compiled modules: their time would count for whoever called them.
+A sampling profiler does not see into compiled modules: their time would count for their callers.
 """
 
 from __future__ import annotations

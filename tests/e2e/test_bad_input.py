@@ -171,7 +171,7 @@ def test_version_and_help_need_no_network_and_no_folder(tmp_path: Path) -> None:
     assert "JOB.toml | URL..." in headway("crawl", "--help", cwd=tmp_path).stdout
 
 
-# -- seeds that cannot be had -----------------------------------------------------------------------------
+# -- seeds that cannot be fetched -------------------------------------------------------------------------
 
 
 def test_a_seed_that_refuses_connections_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ HURRY_OPTIONS = "--allow-private --interval 10ms"
 
 @pytest.fixture(autouse=True)
 def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As whoever follows a page stands there, whichever tests ran before."""
+    """As for a reader who follows a page, whichever tests ran before."""
     monkeypatch.syspath_prepend(str(ROOT))
 
 

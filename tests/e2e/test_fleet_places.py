@@ -1,4 +1,4 @@
-"""Sites go to the place from which they are nearest, as measured, whoever has asked them so far."""
+"""Sites go to the place from which they are nearest, as measured, whichever collector had them."""
 
 from __future__ import annotations
 

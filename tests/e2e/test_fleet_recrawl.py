@@ -109,7 +109,7 @@ def test_a_copy_that_is_young_enough_is_left_alone(web, postgres_store, tmp_path
 
 @pytest.mark.parametrize("processes", [False, True], ids=["fleet", "processes"])
 def test_a_content_that_another_has_is_not_kept_twice(postgres_store, tmp_path, processes):
-    """Two sites of the same pages: what one has, the other refers to, whoever fetched it."""
+    """Two sites of the same pages: what one has, the other refers to, whichever collector fetched it."""
     where = ["--processes", "2"] if processes else ["--store", postgres_store]
     folders = [tmp_path / "run"] * 2 if processes else [tmp_path / "one", tmp_path / "two"]
     with FleetWeb(sites=2, pages=8, is_alike=True) as web:

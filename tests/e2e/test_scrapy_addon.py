@@ -111,7 +111,7 @@ def test_the_example_gives_the_same_items_with_and_without_the_add_on(
     assert sorted(map(key, with_it)) == sorted(map(key, without))
     assert "headway/wire_bytes" in log
     assert "headway/wire_bytes" not in plain_log
-    # The same pages cannot be had; how often each was tried is between Scrapy and the kind of error.
+    # The same pages cannot be fetched; how often each was tried is between Scrapy and the kind of error.
     assert not_had(log) == not_had(plain_log)
 
 

@@ -1,4 +1,4 @@
-"""A crawl connects to public addresses only, unless it is told otherwise: the address that was checked."""
+"""A crawl connects to public addresses only, unless the job allows others: the address that was checked."""
 
 from __future__ import annotations
 

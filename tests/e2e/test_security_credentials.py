@@ -141,7 +141,7 @@ async def test_cookies_and_referrers_are_never_sent(tmp_path: Path) -> None:
 
 
 async def test_a_header_for_one_host_goes_to_no_other() -> None:
-    """The fetcher follows no redirect: whoever does has to decide anew what to send."""
+    """The fetcher follows no redirect: a caller who does decides again what to send."""
     async with opened(Listener()) as other, opened(Listener()) as there:
         location = f"http://127.0.0.1:{other.port}/".encode()
         there.answers["/"] = b"HTTP/1.1 302 Found\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"

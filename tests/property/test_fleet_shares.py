@@ -1,4 +1,4 @@
-"""However collectors join, take, leave and die, and whoever leads: all shares together stay in the bound."""
+"""However collectors join, take, leave and die, and whichever leads: all shares stay in the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks for tests: one that moves when it is told to, and one that reads the running loop's own time."""
+"""Clocks for tests: one that a test moves, and one that reads the running loop's own time."""
 
 from __future__ import annotations
 

@@ -179,8 +179,8 @@ def test_what_is_kept_of_unchanged_demands_changes_no_decision() -> None:
     ]
     for step, telling in enumerate(tellings):
         now = Instant(NOW + step)
-        anew = [msgspec.structs.replace(one) for one in telling]
-        assert kept.decide(now, telling, LINK) == fresh.decide(now, anew, LINK), step
+        copies = [msgspec.structs.replace(one) for one in telling]
+        assert kept.decide(now, telling, LINK) == fresh.decide(now, copies, LINK), step
 
 
 def test_a_deadline_that_eases_a_little_needs_no_new_plan_and_one_that_nears_does() -> None:

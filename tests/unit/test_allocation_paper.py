@@ -142,7 +142,7 @@ def test_a_round_passes_rates_on_and_allocates_again_when_its_first_sites_are_do
     once = run_policy(
         "alloconce", Problem.of([10.0, 40.0, 20.0], 10.0, deadline_s=[2.0, 8.0, 9.0], crawlers=2)
     )
-    assert once.end_s == pytest.approx([2.0, 8.0, 6.0]), "c gets a's rate, and nothing is allocated anew"
+    assert once.end_s == pytest.approx([2.0, 8.0, 6.0]), "c gets a's rate, and nothing is allocated again"
 
 
 def test_batches_of_prodataamount_start_and_end_together() -> None:

@@ -1,4 +1,4 @@
-"""Extraction rules: what they find on a page, and what a job file is told that gets one wrong."""
+"""Extraction rules: what they find on a page, and the message about a wrong one."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_a_crawl_that_rests_can_be_drained() -> None:
 
 
 class Notes:
-    """A policy that writes down what it is told."""
+    """A policy that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[object] = []

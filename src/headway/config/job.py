@@ -667,7 +667,7 @@ class _Builder:
             ) from None
 
     def _check_scrapy_settings(self) -> None:
-        """A misspelt setting of Scrapy itself cannot be told from a setting of the project."""
+        """A misspelt setting of Scrapy itself cannot be distinguished from a setting of the project."""
         for name in self._file.scrapy.settings:
             if advice := setting_suggestion(name):
                 raise self._source.error(("scrapy", "settings", name), advice)

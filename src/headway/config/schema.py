@@ -84,7 +84,7 @@ class CrawlTable(Table, frozen=True):
     contact: Annotated[str | None, key(
         "who answers for the crawl: an e-mail address, sent as `From`, or a web page. It is added to the "
         "`user_agent` if that is the default", v.CONTACT, aliases="from email mail operator owner",
-        option=Option("--contact CONTACT", "E-mail address or web page of whoever answers for the crawl."),
+        option=Option("--contact CONTACT", "E-mail address or web page of the crawl's owner."),
     )] = None
     strategy: Annotated[str | None, key(
         "the order of sites and pages: [strategies](strategies.md), or [your own]"

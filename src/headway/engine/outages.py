@@ -145,7 +145,7 @@ class Outages:
         return [SaveNotice(site_stats.site, now, REACHABLE_AGAIN, utc_text(now))] if was_noted else []
 
     def _blocked(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> list[Command]:
-        """A site that refuses several times in a row is left alone, and its user is told what may help."""
+        """A site that refuses several times in a row is left alone, and the log says what may help."""
         self._end(site_stats)
         site_stats.suspects = 0
         site_stats.blocks += 1

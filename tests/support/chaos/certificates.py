@@ -1,4 +1,4 @@
-"""Certificates for the https sites of the chaos web, made anew for each run by `trustme`."""
+"""Certificates for the https sites of the chaos web, made for each run by `trustme`."""
 
 from __future__ import annotations
 
