@@ -310,7 +310,8 @@ def _manners(facts: RunFacts) -> str:
     interval = "" if facts.interval_s is None else f" The interval of the job is {facts.interval_s:g} s."
     return (
         "<section><h2>Politeness</h2><p class='muted'>From the end of an answer to the next request to any"
-        f" site of a registered domain, or of an address, without those for robots.txt.{interval}{note}</p>"
+        " site of a registered domain, or to a port of an address, without those for robots.txt."
+        f"{interval}{note}</p>"
         f"{table(header, rows, 6)}</section>"
     )
 

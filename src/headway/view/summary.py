@@ -21,6 +21,7 @@ from headway.errors import StoreError
 from headway.model.page import Kind
 from headway.policy.politeness import NEVER_ASKED
 from headway.policy.scope import SITE_LIMIT, host_of, registered_domain
+from headway.policy.scope import is_address as is_host_address
 from headway.policy.traps import EVERY_BIT, NEAR_BITS, distance
 from headway.policy.yielding import LinkEstimate
 from headway.store.postgres.connection import Address, is_address
@@ -447,7 +448,7 @@ def manners_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[Manners]
     """By domain, those with the shortest pauses first. `denied`: pages of sites that robots.txt denies."""
     domains: dict[str, _Asked] = {}
     for site, count in denied:
-        domains.setdefault(registered_domain(host_of(site)), _Asked()).denied += count
+        domains.setdefault(_group_of(site), _Asked()).denied += count
     log = folder / "crawl.log"
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
@@ -455,6 +456,11 @@ def manners_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[Manners]
                 _read_line(line, domains)
     found = [_manners(domain, asked) for domain, asked in domains.items()]
     return sorted(found, key=_by_pause)
+
+
+def _group_of(site: str) -> str:
+    host = host_of(site)
+    return site.partition("://")[2] if is_host_address(host) else registered_domain(host)
 
 
 def _by_pause(each: Manners) -> tuple[bool, float, int]:
@@ -474,7 +480,7 @@ def _read_line(line: str, domains: dict[str, _Asked]) -> None:
     except ValueError:
         return  # cut by a crash
     site = "/".join(url.split("/", 3)[:3])
-    asked = domains.setdefault(registered_domain(host_of(site)), _Asked())
+    asked = domains.setdefault(_group_of(site), _Asked())
     asked.sites.add(site)
     asked.begins.append(begun_at)
     asked.ends.append(begun_at + lasted_s)
