@@ -83,6 +83,8 @@ class StartPages:
         else:
             outcome = settled.outcome
             reason = f"{outcome.kind} {outcome.status}" if outcome.status else f"{outcome.kind}"
+            if outcome.kind is Kind.REFUSED and not outcome.status and outcome.detail:
+                reason = outcome.detail  # it was not asked for: the login before it failed
             subject = f"{page.url} ({reason}) at {utc_text(now)}"
             self._note_problem(now, site_stats, NOT_FETCHED, subject, commands)
 

@@ -22,6 +22,7 @@ import msgspec
 from headway.archive.files import clear_errors
 from headway.config.job import Job, SiteWish, without_password
 from headway.config.schema import CrawlTable
+from headway.config.tables import SharedTable
 from headway.errors import JobError, StoreError
 from headway.http.client import HttpFetcher
 from headway.model.command import SaveFound, SaveTasks
@@ -30,6 +31,7 @@ from headway.pacing.shared_window import SharedRateWindow
 from headway.pages.url import keyed
 from headway.planning.estimate import PRIOR_PAGE_BYTES
 from headway.planning.policies import check_policy
+from headway.policy.scope import Scope
 from headway.runtime.control import SPIDERS_LOG
 from headway.runtime.driver import WallClock
 from headway.runtime.process import INTERRUPTS
@@ -111,6 +113,47 @@ async def _pages_of(wish: SiteWish, job: Job, fetcher: HttpFetcher) -> list[Page
     return list(listed.pages.values())
 
 
+_FOR_SPIDERS = frozenset(
+    ("deadline", "weight", "max_pages", "max_bytes", "cap", "interval", "user_agent", "respect_robots")
+) | {"robots_reason"}
+"""What a site has of its own that is passed on to its spider."""
+
+
+def check_own_settings(job: Job) -> None:
+    """JobError for a key of a site that a spider would not follow."""
+    for where, tables in (("site", job.file.site), ("group", job.file.group)):
+        for table in tables:
+            for key in sorted(set(SharedTable.__struct_fields__) - _FOR_SPIDERS):
+                if getattr(table, key) not in (None, (), {}):
+                    raise JobError(
+                        f"{where}.{key}: run-scrapy cannot pass it on to a spider; remove it, or set it in"
+                        " [scrapy.settings] or in the spider itself"
+                    )
+
+
+def _scope_of(job: Job, wish: SiteWish) -> Scope:
+    """The scope for the built-in spider: a start URL that is a folder is the site."""
+    own = None if wish.own is None else wish.own.scope
+    if own is None or not own.prefixes or job.scope.allow:
+        return job.scope
+    return msgspec.structs.replace(job.scope, allow=own.prefixes)
+
+
+def _own_settings(wish: SiteWish) -> dict[str, Any]:
+    """Scrapy's settings for what a site has of its own."""
+    settings: dict[str, Any] = {}
+    if wish.identity is not None and wish.identity.user_agent is not None:
+        settings["USER_AGENT"] = wish.identity.user_agent
+        settings["ROBOTSTXT_USER_AGENT"] = wish.identity.user_agent.partition("/")[0]
+    if wish.own is not None and wish.own.politeness is not None:
+        interval_s = wish.own.politeness.interval_s
+        settings["DOWNLOAD_DELAY"] = interval_s
+        settings["CONCURRENT_REQUESTS_PER_DOMAIN"] = 1 if interval_s else 4
+    if wish.own is not None and wish.own.ignores_robots is not None:
+        settings["ROBOTSTXT_OBEY"] = not wish.own.ignores_robots
+    return settings
+
+
 class SiteResult(msgspec.Struct, frozen=True):
     """What was planned for a site and what was measured. Times are seconds since the spiders were
     released."""
@@ -167,6 +210,7 @@ class ScrapyRun:
         """Run until every site has ended, or `drain` was called and all spiders have ended."""
         started_at = Instant(time.time())
         self._check_spiders()
+        check_own_settings(self._job)
         take_folder(self._folder)
         self._events.show("reading the sitemaps")
         fetcher = build_fetcher(self._job, WallClock())
@@ -251,7 +295,7 @@ class ScrapyRun:
         arguments: dict[str, Any] = dict(table.arguments)
         if table.spider is None:
             rules = msgspec.json.encode(wish.rules).decode()
-            scope = msgspec.json.encode(self._job.scope).decode()
+            scope = msgspec.json.encode(_scope_of(self._job, wish)).decode()
             arguments |= {
                 "urls": list(task.urls),
                 "rules": rules,
@@ -259,7 +303,7 @@ class ScrapyRun:
                 "max_pages": wish.max_pages,
             }
         spider = table.spider or BUILT_IN
-        settings, defaults = self._settings(name)
+        settings, defaults = self._settings(name, wish)
         window = str((self._folder / WINDOW).absolute())
         return SiteRun(
             wish.site,
@@ -274,7 +318,7 @@ class ScrapyRun:
         is_shared = sum(wish.site.endswith(f"://{host}") for wish in self._job.sites) > 1
         return re.sub(r"[^A-Za-z0-9.-]+", "-", site if is_shared else host)
 
-    def _settings(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _settings(self, name: str, wish: SiteWish) -> tuple[dict[str, Any], dict[str, Any]]:
         """Scrapy's settings by the job, with its `scrapy.settings`; and defaults for what neither the job nor
         the Scrapy project says."""
         crawl, usual = self._job.file.crawl, CrawlTable()
@@ -310,6 +354,7 @@ class ScrapyRun:
         for key, values in by_key.items():
             is_usual = getattr(crawl, key) == getattr(usual, key)
             (defaults if is_usual else settings).update(values)
+        settings |= _own_settings(wish)
         own = dict(self._job.file.scrapy.settings)
         if "FEEDS" in own:
             own["FEEDS"] = {
