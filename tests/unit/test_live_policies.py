@@ -237,3 +237,8 @@ def test_a_few_open_sites_fill_the_link_together() -> None:
 def test_a_site_gets_no_more_than_its_cap_over_time(bandwidth: str) -> None:
     ends = simulated_ends({"bandwidth": bandwidth}, [(30, None)], cap="16 kbit/s")
     assert ends[0] == pytest.approx(30.0, rel=0.1)
+
+
+def test_a_site_is_not_starved_by_a_search_that_looks_at_deadlines_alone() -> None:
+    sites: list[tuple[int, float | None]] = [(50, 20.0), (60, 30.0), (150, None), (90, 60.0)]
+    assert max(simulated_ends({"policy": "de"}, sites)) < 6.5 * 350 * 2000 / LINK

@@ -506,7 +506,7 @@ class BandwidthPlanner:
         page_s = wire_bytes / rate
         before = max(self._used_until.get(row, now - page_s), now - page_s - _CATCH_UP_S)
         self._used_until[row] = before + page_s
-        return Instant(max(now, before + page_s))
+        return Instant(max(now, min(before + page_s, self._allocator.limits_until)))
 
     def may_be_open(self, site: Site) -> BytesPerSecond | None:
         """A rate, 0 at least, if the site is one of those that may be open at the same time."""

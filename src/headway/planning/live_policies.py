@@ -27,6 +27,10 @@ DEADLINE_MARGIN = 0.055
 constant rates may end a site exactly at its deadline. A pacer stays 1.5% below a rate, and no crawl follows a
 plan exactly."""
 
+_MOST_LIMITED = 5.0
+"""Rates are limits for so many times the time that the link needs for all data at most: a search that looks
+at deadlines alone may leave a site without one next to nothing."""
+
 
 def make_allocator(policy: str, objective: Objective, crawlers: int | None = None) -> Allocator:
     """The allocator of a crawl with this policy. `crawlers`: how many sites get a rate at once; None: all."""
@@ -52,6 +56,8 @@ class RoundAllocator(Allocator):
         self.problem: HeadwayError | None = None
         """Why the policy cannot divide the link. The crawl stops with it."""
         self._policy = PUBLISHED[policy]
+        if policy == "de":
+            import scipy.optimize  # noqa: F401 - it takes a second to load, which would be the crawl's first
         self._rounds_begun = 0
         self._open: dict[Site, float] = {}
         """The sites that are crawled, with their rates."""
@@ -89,7 +95,8 @@ class RoundAllocator(Allocator):
         ends_at = self._ends_at(now, wanting, rates)
         if begins:
             # What sites hold beyond the expectation does not have to wait for their rates.
-            self.limits_until = max(ends_at.values())
+            whole_s = sum(each.remaining_bytes for each in wanting.values()) / link
+            self.limits_until = min(max(ends_at.values()), Instant(now + _MOST_LIMITED * whole_s))
         end_at = min((ends_at[site] for site in rates), default=FOREVER)
         change_at = min(end_at, self._round_ends_at, now + capacity.next_change_s(0.0))
         return Allocation(
