@@ -27,11 +27,14 @@ from warcio.archiveiterator import ArchiveIterator
 
 from headway.cli import frame
 from headway.errors import StoreError
+from headway.report.run_page import write_report
 from headway.store.reader import RunReader
 from headway.store.retention import prune
 from headway.store.rounds import RoundResult, end_round, next_round, rounds_of
 from headway.store.verify import verify
+from headway.view.reporting import gather
 
+pytestmark = pytest.mark.timeout(400)  # three nights, on a machine that may be busy
 HEADWAY = [sys.executable, "-m", "headway"]
 JOB = """\
 [crawl]
@@ -52,6 +55,7 @@ until = "07:30"
 [on_end]
 command = ["/bin/sh", "-c", "cat >> {hook}; echo >> {hook}; echo said; exit 3"]
 webhook = "{webhook}"
+report = false
 timeout = "20 s"
 """
 
@@ -138,7 +142,7 @@ def crawl(run: Path, night: int) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **clock},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -253,8 +257,10 @@ def test_hooks_get_the_result_and_their_exit_code_is_in_the_log(nights: tuple[Pa
     ]
 
 
-def test_the_report_is_of_the_last_night_and_lists_all(nights: tuple[Path, Web, list[str]]) -> None:
-    text = (nights[0] / "run" / "report" / "report.html").read_text()
+def test_the_report_is_of_the_last_night_and_lists_all(
+    nights: tuple[Path, Web, list[str]], tmp_path: Path
+) -> None:
+    text = write_report(gather(nights[0] / "run"), tmp_path).read_text()
     rounds = text.partition("<h2>Rounds</h2>")[2].partition("</section>")[0]
     assert re.findall(r"2026-12-0\d", rounds) == ["2026-12-03", "2026-12-02", "2026-12-01"]
     assert "All 3 deadlines were met" in text
@@ -362,7 +368,7 @@ def test_hooks_that_fail_or_hang_cost_no_round(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "job.toml").write_text(
         '[crawl]\ninterval = "5 ms"\nallow_private = true\n[[site]]\n'
         f'url = "http://127.0.0.1:{web.ports["target"]}/"\n'
-        '[on_end]\ncommand = ["sleep", "60"]\nwebhook = "http://127.0.0.1:9/"\n'
+        '[on_end]\nreport = false\ncommand = ["sleep", "60"]\nwebhook = "http://127.0.0.1:9/"\n'
         'email = ["someone@example.org"]\ntimeout = "3 s"\n'
     )
     done = headway_apart("crawl", tmp_path / "job.toml", "-q", "-o", tmp_path / "run")

@@ -198,7 +198,7 @@ def call_hooks(job: Job, ended: Ended, rounds: list[Round], log: Log) -> None:
         return
     if hooks.when == "trouble" and ended.exit_code == 0:
         return
-    facts = report_of(ended, rounds, _written_report(ended, log))
+    facts = report_of(ended, rounds, _written_report(ended, log) if hooks.report else "")
     body = msgspec.json.encode(facts)
     within_s = job.hook_timeout_s
     calls: list[tuple[str, Callable[[], HookResult]]] = []

@@ -187,6 +187,9 @@ class EndTable(Table, frozen=True):
         "addresses to which the result is sent with the machine's `sendmail`", v.MAIL,
         aliases="mail mailto e_mail to",
     )] = ()
+    report: Annotated[bool, key(
+        "write the HTML report first, so that its path is part of the result", aliases="html write_report",
+    )] = True
     when: Annotated[Literal["always", "trouble"], key(
         "after every crawl, or only after one whose exit code is not 0", aliases="if on",
     )] = "always"
