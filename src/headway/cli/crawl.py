@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import difflib
 import math
 import re
@@ -55,7 +56,7 @@ from headway.store.postgres.connection import Address
 from headway.store.reader import open_reader
 from headway.store.rounds import NextRound, next_round
 from headway.store.run_folder import write_index
-from headway.units import Instant, format_duration, format_rate, parse_duration
+from headway.units import FOREVER, Instant, format_duration, format_rate, parse_duration
 from headway.view.summary import Summary, begun_at, finish_round, rounds_in, site_lines, summarise
 
 if TYPE_CHECKING:
@@ -328,6 +329,7 @@ def run_job(
         _say_continued(log, run)
     if run.folder.snapshot is None or begins_round:
         _say_folders(log, job)
+        _say_closed(log, job)
         _say_shortage(log, job)
     if run.folder.snapshot is None:
         _say_contact(log, job)
@@ -398,6 +400,20 @@ def _say_folders(log: Log, job: Job) -> None:
         ' (for a whole site write prefix = "/", or --prefix /)',
         {"sites": {site: list(prefixes) for site, prefixes in found[:_MOST_PLANNED]}},
     )
+
+
+def _say_closed(log: Log, job: Job) -> None:
+    """At the start, log when the crawl, or the first of its sites, may begin, if that is later."""
+    now = WallClock().now()
+    opens_at = now
+    if not job.timetable.capacity_at(now):
+        opens_at = job.timetable.next_change_after(now) or now
+    elif job.listed is None and all(wish.own is not None for wish in job.sites):
+        opens_at = min(wish.own.hours.opens_at(now) for wish in job.sites if wish.own is not None)
+    if now < opens_at < FOREVER:
+        at = dt.datetime.fromtimestamp(opens_at, job.zone)
+        text = f"nothing is open now; the crawl begins at {at:%a %H:%M}, in {format_duration(opens_at - now)}"
+        log.say("closed", text, {"until": opens_at})
 
 
 def _say_shortage(log: Log, job: Job) -> None:
