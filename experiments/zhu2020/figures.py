@@ -119,10 +119,8 @@ def _lines(
         axes.plot(xs, ys, line, color=colour, marker=marker, markersize=4, linewidth=width, zorder=3)
     for name, (xs, ys) in marks.items():
         colour, marker, _ = STYLES[name]
-        face = colour if marker in "x+" else "none"
-        axes.scatter(
-            xs, ys, s=70, marker=marker, facecolors=face, edgecolors=colour, linewidths=1.4, zorder=4
-        )
+        outline = {} if marker in "x+" else {"facecolors": "none", "edgecolors": colour}
+        axes.scatter(xs, ys, s=70, marker=marker, linewidths=1.4, zorder=4, **(outline or {"color": colour}))
     values = [y for _, ys in (*series.values(), *marks.values()) for y in ys if isfinite(y)]
     low, high = min(values), max(values)
     room = 0.06 * (high - low or 1.0)
