@@ -1,6 +1,7 @@
 """`make bench NAME=sites`: what the control of a crawl costs by the number of its sites.
 
-Options: --most SITES (100,000; 1,000,000 takes some minutes), --kind deadlines|bound|unbounded (repeatable).
+Options: --most SITES (100,000; 1,000,000 takes some minutes), --kind (repeatable): deadlines, bound,
+unbounded, connections (10,000 at once) or simulating (a crawl in virtual time); without it all.
 Each size is measured in a process of its own. Growth is over the size before, which has a tenth of the sites:
 what depends on all sites grows tenfold, what depends only on what changes does not grow.
 """
@@ -16,6 +17,10 @@ from typing import NamedTuple
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("deadlines", "bound", "unbounded")
+ALONE = ("connections", "simulating")
+"""Measured once each, by a module of that name."""
+CONNECTIONS, SHARE_WANTED = 10_000, 0.95
+SIMULATED_SITES, SIMULATED_PAGE_S = 100_000, 150e-6
 
 
 class Figure(NamedTuple):
@@ -50,18 +55,38 @@ _NOISE = 0.05
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.sites", description=__doc__)
     parser.add_argument("--most", type=int, default=100_000)
-    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--kind", action="append", choices=(*KINDS, *ALONE))
     options = parser.parse_args()
-    for kind in options.kind or KINDS:
+    for kind in options.kind or (*KINDS, *ALONE):
+        if kind in ALONE:
+            print(alone(kind, options.most), flush=True)
+            continue
         rows = [measure(size, kind) for size in SIZES if size <= options.most]
         print(table(kind, rows), flush=True)
 
 
+def alone(kind: str, most: int) -> str:
+    if kind == "connections":
+        row = run("benchmarks.sites.connections", str(CONNECTIONS))
+        verdict = "met" if row["share_of_wanted"] >= SHARE_WANTED else "NOT MET"
+        figure = f"{100 * row['share_of_wanted']:.1f}% of the wanted pages/s from second 20 on"
+        return f"{CONNECTIONS:,} connections: {figure}; {100 * SHARE_WANTED:g}%: {verdict}"
+    row = run("benchmarks.sites.simulating", str(min(most, SIMULATED_SITES)))
+    verdict = "met" if row["page_s"] <= SIMULATED_PAGE_S else "NOT MET"
+    figure = f"{1e6 * row['page_s']:.0f} us a page"
+    return f"simulation of {row['sites']:,} sites: {figure}; {1e6 * SIMULATED_PAGE_S:g} us: {verdict}"
+
+
 def measure(sites: int, kind: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.sites.crawling", str(sites), kind]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run("benchmarks.sites.crawling", str(sites), kind)
+
+
+def run(module: str, *arguments: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise SystemExit(f"{sites:,} sites, {kind}: it failed\n{done.stderr}")
+        raise SystemExit(f"{module} {' '.join(arguments)}: it failed\n{done.stderr}")
     return dict(json.loads(done.stdout))
 
 

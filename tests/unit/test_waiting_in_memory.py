@@ -55,7 +55,7 @@ def crawl(frontier: Frontier, store: Store, *, most: int | None = None) -> list[
         if most is not None:
             # What was just loaded comes on top.
             assert frontier.held <= most + 64
-            assert frontier.held == sum(queue.held for queue in frontier.queues())  # type: ignore[attr-defined]
+            assert frontier.held == sum(queue.held for queue in frontier._queues if queue is not None)  # type: ignore[attr-defined]
     return fetched
 
 

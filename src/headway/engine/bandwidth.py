@@ -515,6 +515,12 @@ class BandwidthPlanner:
             return None
         return BytesPerSecond(self._shares.rates.get(row, 0.0))
 
+    @property
+    def left_in_all(self) -> tuple[float, int]:
+        """The estimated remaining bytes of all sites, and how many sites have nothing left."""
+        rows = self.table.open_rows()
+        return float(self.table.column(LEFT, rows).sum()), len(self.table) - len(rows)
+
     def left_of(self, site: Site) -> float | None:
         """The estimated remaining bytes of a site, with a margin for the uncertainty."""
         row = self._row_of(site)

@@ -186,6 +186,9 @@ class DemandTable:
 
     # -- columns ----------------------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        return len(self._sites)
+
     def open_rows(self, *, are_shut: bool = True) -> IntArray:
         """The rows of sites of which pages wait or are in flight. `are_shut`: also outside their windows."""
         rows = self._rows[: len(self._sites)]

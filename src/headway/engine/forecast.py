@@ -55,6 +55,7 @@ _MOST_ROWS = 1000
 _ALIKE = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
 """Sites are alike if they differ by less than such a factor: the first that leaves few enough groups."""
 _READ_AT_ONCE = 400
+_MOST_UNREAD = 5000
 _STEPS_AT_ONCE, _LOOK_S = 2, 0.5
 """A look takes some milliseconds at most, also with very many sites: it goes on with what the last began."""
 _JUDGED_SITES = 10_000
@@ -162,7 +163,7 @@ class Forecaster:
         if self._begun_at is None:
             self._begun_at = now
         if 0 <= now - self._last_look_at < _LOOK_S:
-            return self._crawl
+            return None if frontier.unseen > _MOST_UNREAD else self._crawl
         if self._steps is None and not self._looked_at <= now < self._looked_at + self._pause_s:
             self._steps = self._look_in_steps(now, stats, frontier, bound)
         if self._steps is not None:
@@ -171,7 +172,8 @@ class Forecaster:
                 if next(self._steps, self) is self:
                     self._steps = None
                     break
-        return self._crawl
+        # While a long list of sites is read, what is known is no forecast of the whole.
+        return None if frontier.unseen > _MOST_UNREAD else self._crawl
 
     def _look_in_steps(
         self, now: Instant, stats: CrawlStats, frontier: Frontier, bound: LinkBound

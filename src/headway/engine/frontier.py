@@ -419,6 +419,11 @@ class Frontier:
             self._flags[number] &= ~_NOTED
         return changed
 
+    @property
+    def unseen(self) -> int:
+        """How many queues `take_unseen` would return."""
+        return len(self._unseen)
+
     def take_unseen(self, most: int) -> Sequence[int]:
         """As `take_changed`, for one who only looks."""
         unseen = self._unseen[:most]

@@ -287,10 +287,7 @@ class CrawlRun:
         """The events with which the crawl begins. Each is applied before the next is made."""
         if self._limit.has_changed():
             yield CapacityChanged(self._limit.limit_bytes_per_s)
-        now, snapshot = self._clock.now(), self.folder.snapshot
-        if snapshot is not None:
-            for part in parts_of(snapshot):
-                yield Restored(part, self._fresh_rules(part, now))
+        yield from self._restored()
         # Added sites come first: a crawl that has nothing else to do would end before them. The other orders
         # come last, since they override the job.
         orders = self._orders.lasting()
@@ -302,6 +299,15 @@ class CrawlRun:
         for order in orders:
             if not isinstance(order, AddSite):
                 yield Ordered(order)
+
+    def _restored(self) -> Iterator[Event]:
+        """What the run folder holds, in parts. Of very many sites it takes half a gigabyte, so it is not kept
+        after that."""
+        now, snapshot = self._clock.now(), self.folder.snapshot
+        if snapshot is not None:
+            self.folder.snapshot = Snapshot(snapshot.started_at, (), (), (), ())
+            for part in parts_of(snapshot):
+                yield Restored(part, self._fresh_rules(part, now))
 
     def _learnt_ordering(self) -> Ordering | None:
         """The ordering as far as it had got before a restart."""

@@ -473,7 +473,7 @@ class Runtime(Generic[W_co]):
 
 
 _PROCESS_BYTES = 110e6
-_SITE_BYTES = 3_000
+_SITE_BYTES = 1_600
 """A site with its queue, its statistics and its seed."""
 _WAITING_PAGE_BYTES = 450
 _CONNECTION_BYTES = 60_000

@@ -32,6 +32,8 @@ from headway.view.run import (
 )
 
 SITES_SHOWN = 12
+_MANY_SITES = 5000
+"""Of more, sums are taken from the columns of the planner: a pass over all sites takes minutes."""
 _SURVEYED_AT_ONCE = 400
 """One or two milliseconds."""
 
@@ -178,6 +180,9 @@ class EngineMonitor:
             self._survey, self._pass, self._is_surveyed = self._pass.result(crawl), None, True
         elif not self._is_surveyed:
             self._survey = self._pass.result(crawl)
+        if crawl.planner is not None and len(crawl.stats.opened) > _MANY_SITES:
+            left_bytes, over = crawl.planner.left_in_all
+            return self._survey._replace(sites_done=over, left_bytes=left_bytes)
         return self._survey
 
 

@@ -130,7 +130,7 @@ function showTiles() {
     setText(byId("tile-forecast-note"), early === null || early === late ? `all done by ${late}` : `between ${early} and ${late}, 4 times of 5`);
   } else {
     setText(byId("tile-forecast"), run.state === "finished" ? "all done" : isLive() ? "–" : "stopped");
-    setText(byId("tile-forecast-note"), run.state === "stopped" ? "start the same crawl again to resume" : isLive() ? "not planned: no bound, no deadlines" : `at ${clock(run.last_seen_at ?? run.started_at)}`);
+    setText(byId("tile-forecast-note"), run.state === "stopped" ? "start the same crawl again to resume" : isLive() ? "not known yet" : `at ${clock(run.last_seen_at ?? run.started_at)}`);
   }
 }
 
