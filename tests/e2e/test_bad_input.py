@@ -274,10 +274,14 @@ def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(run: Path, tmp_path:
     assert (run / "pages.jsonl").read_bytes() == before
 
 
-def test_a_resumed_crawl_says_so(served: Served, run: Path, tmp_path: Path) -> None:
-    done = headway("crawl", *served.urls, "--allow-private", "-o", run, cwd=tmp_path)
+def test_a_crawl_that_has_ended_says_that_it_begins_another_round(
+    served: Served, run: Path, tmp_path: Path
+) -> None:
+    words = ["--allow-private", "--interval", "5ms", "-o", run]
+    done = headway("crawl", *served.urls, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"ago: {len(pages_of(run))} pages done, 0 waiting" in done.stderr
+    assert "round 2: " in done.stderr
+    assert "known pages are asked for again" in done.stderr
 
 
 def test_a_folder_in_use_is_refused_and_its_crawl_continues(served: Served, tmp_path: Path) -> None:

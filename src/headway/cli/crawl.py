@@ -53,9 +53,10 @@ from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
 from headway.runtime.runtime import check_bounds, check_fits
 from headway.store.learnt import LearntStore
 from headway.store.postgres.connection import Address
-from headway.store.reader import open_reader
+from headway.store.reader import database_of, open_reader
 from headway.store.rounds import NextRound, next_round
 from headway.store.run_folder import write_index
+from headway.store.schema import lock, unlock
 from headway.units import FOREVER, Instant, format_duration, format_rate, parse_duration
 from headway.view.summary import Summary, begun_at, finish_round, rounds_in, site_lines, summarise
 
@@ -261,6 +262,8 @@ def _recrawl_job(
 
 def _begin_next_round(job: Job, run: Path | str, now: Instant, following: NextRound, log: Log) -> None:
     """Queue all pages once more, after the round before has ended, or was left unfinished long ago."""
+    if isinstance(run, Path):
+        unlock(lock(database_of(run)))  # an error if another process has it, or nothing may be written
     with open_reader(run) as reader:
         known = {site for (site,) in reader.ask("SELECT site FROM site JOIN task ON task.site_id = site.id")}
     check_is_same_crawl(known, job, str(run), "give another folder with --out")
