@@ -325,7 +325,7 @@ def without_privileges(*args: str, cwd: Path) -> subprocess.CompletedProcess[str
     program = (
         "import os, sys, headway.cli, headway.cli.crawl, headway.cli.inspect, headway.cli.running\n"
         # click needs difflib to read -o
-        "import encodings.ascii, encodings.idna, asyncio, difflib, sqlite3\n"
+        "import encodings.ascii, encodings.idna, asyncio, difflib, importlib.readers, sqlite3\n"
         f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NO_SITE}); os.setuid({NO_SITE})\n"
         "headway.cli.main(sys.argv[1:])"
     )
