@@ -15,9 +15,9 @@ from headway.cluster.rpc import Offer, connect
 from headway.model.command import PageState, SaveAgain, SaveFound, SaveSettled, SaveSite
 from headway.model.page import AGAIN, Capture, Kind, Outcome, Page, Sighting
 from headway.planning.allocator import Allocator
-from headway.policy.link_group import LinkUse
 from headway.policy.revisit import add_visit
 from headway.policy.timetable import Timetable
+from headway.policy.yielding import LinkUse
 from headway.runtime.driver import WallClock
 from headway.store.postgres.connection import Address
 from headway.store.postgres.store import PostgresStore

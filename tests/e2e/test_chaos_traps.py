@@ -14,7 +14,7 @@ from tests.support.chaos.site import AFTER, BAD
 from tests.support.chaos.traps import TRAPS
 
 from headway.demoweb import QUICK, ServedProcess, design_web
-from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.availability import REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.store.reader import RunReader
 from headway.view.summary import summarise
 

@@ -29,8 +29,7 @@ from headway.cli import frame
 from headway.errors import StoreError
 from headway.report.run_page import write_report
 from headway.store.reader import RunReader
-from headway.store.retention import prune
-from headway.store.rounds import RoundResult, end_round, next_round, rounds_of
+from headway.store.rounds import RoundResult, end_round, next_round, prune, rounds_of
 from headway.store.verify import verify
 from headway.view.reporting import gather
 

@@ -13,8 +13,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from headway.policy.link_group import GroupYield, LinkUse
-from headway.policy.yielding import PACKET_BYTES, QueueDelay
+from headway.policy.yielding import PACKET_BYTES, GroupYield, LinkUse, QueueDelay
 from headway.units import BytesPerSecond, Instant, Seconds
 
 STEP_S = 0.002

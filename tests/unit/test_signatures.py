@@ -18,8 +18,8 @@ from headway.config.job import build_job
 from headway.config.reading import Source, convert
 from headway.errors import JobError
 from headway.http.client import HttpFetcher
+from headway.http.identity import KEY_FILE, Signer, load_signer
 from headway.http.models import ClientOptions
-from headway.http.signatures import KEY_FILE, Signer, load_signer
 from headway.ports import Request, Response
 from headway.runtime.driver import WallClock
 from headway.units import Instant

@@ -11,8 +11,7 @@ from tests.support.rawserver import Answer, RawServer, page, silence
 
 from headway.config.job import Job, load_job
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge, SiteFacts
-from headway.runtime.plan import plan_from_job
-from headway.runtime.sitemap_probe import Listed, probe, unknown_sites, with_listed
+from headway.runtime.plan import Listed, plan_from_job, probe, unknown_sites, with_listed
 from headway.units import Instant
 
 XML = "Content-Type: application/xml"

@@ -11,8 +11,7 @@ from tests.support.shared_link import Download, Scene, run
 
 from headway.pacing.background import PathReader
 from headway.pacing.wire import Arrivals
-from headway.policy.link_group import Companions, LinkUse
-from headway.policy.yielding import QueueDelay, Yield
+from headway.policy.yielding import Companions, LinkUse, QueueDelay, Yield
 from headway.units import BytesPerSecond, Instant, Seconds
 
 MBIT = 125_000.0

@@ -29,8 +29,7 @@ from headway.cli.frame import Log, printable
 from headway.config.job import Job
 from headway.config.values import Rounds
 from headway.errors import HeadwayError, JobError
-from headway.store.retention import Pruned, prune
-from headway.store.rounds import Round, counts_of, words_of
+from headway.store.rounds import Pruned, Round, counts_of, prune, words_of
 from headway.units import Instant, format_duration, format_size
 from headway.version import __version__
 from headway.view.summary import Summary, finish_round, rounds_in, site_lines, summarise

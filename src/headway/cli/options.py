@@ -160,7 +160,7 @@ def init_command(
     folder: Path, *, agent: str, contact: str, name: str, ranges: tuple[str, ...], valid: str, rotates: bool
 ) -> int:
     """Make a key, and a folder "publish" for your web server: public key, bot page and address ranges."""
-    from headway.http.signatures import PUBLISHED, check_agent, make_identity
+    from headway.http.identity import PUBLISHED, check_agent, make_identity
 
     product = product_token(name)
     if not product:
@@ -189,7 +189,7 @@ def init_command(
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def show_command(folder: Path) -> int:
     """Check a key, and show what it is called and how long it is valid."""
-    from headway.http.signatures import load_signer
+    from headway.http.identity import load_signer
 
     about = load_signer(folder, Instant(time.time())).about
     click.echo(

@@ -35,8 +35,7 @@ from headway.report.plan_text import (
     site_table,
     verdict_lines,
 )
-from headway.runtime.plan import compare, make_outlook, plan_from_file
-from headway.runtime.sitemap_probe import probe, unknown_sites, with_listed
+from headway.runtime.plan import compare, make_outlook, plan_from_file, probe, unknown_sites, with_listed
 from headway.units import Instant, format_size
 
 _PROBE_S = 60.0

@@ -18,7 +18,7 @@ from headway.model.event import GroupLease
 from headway.model.page import Page, PageKey, Site
 from headway.planning.allocator import Allocation, SiteDemand
 from headway.planning.estimate import Remaining, forecast_range
-from headway.policy.link_group import LinkUse
+from headway.policy.yielding import LinkUse
 from headway.ports import Notes, Original, PackedLinks
 from headway.store import rows
 from headway.store.rows import SiteSample

@@ -32,8 +32,8 @@ from headway.errors import StoreError
 from headway.model.command import Copy, WaitingRecord
 from headway.model.event import GroupLease
 from headway.model.page import Page, PageKey, Site
-from headway.policy.link_group import LinkUse
 from headway.policy.timetable import Quota
+from headway.policy.yielding import LinkUse
 from headway.ports import Original, Part
 from headway.store import rows
 from headway.store.postgres.connection import Address, from_text, to_text

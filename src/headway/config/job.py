@@ -36,9 +36,8 @@ from headway.config.site_settings import OwnSettings, windows_of, with_absolute_
 from headway.config.tables import SharedTable, limits_of, timeouts_of
 from headway.config.values import Rounds, deadline_at, machine_zone, toml, without_login
 from headway.errors import HeadwayError, JobError, install_command
-from headway.http.identity import Identity
+from headway.http.identity import Identity, Signer
 from headway.http.models import ClientOptions, Limits, Timeouts, parse_proxy
-from headway.http.signatures import Signer
 from headway.model.page import Page, Site, Task
 from headway.pages.extract import RESERVED, Extractor, Field, Rule
 from headway.pages.url import keyed, page_of

@@ -29,7 +29,7 @@ from headway.config.schema import DEFAULT_USER_AGENT, JobFile, ScrapySettings
 from headway.config.tables import IdentityTable
 from headway.config.values import LinkPart, as_written, check_type, given
 from headway.errors import HeadwayError, JobError, UnitError
-from headway.http.signatures import Signer, load_signer
+from headway.http.identity import Signer, load_signer
 from headway.policy.scope import registered_domain, use_public_suffixes
 from headway.policy.server_groups import GroupRule, GroupRules
 from headway.policy.timetable import Entry, Timetable

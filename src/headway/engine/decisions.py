@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from headway.engine.outages import BLOCKED, REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.availability import BLOCKED, REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.engine.start_pages import FETCHED, LEADS_OUT, MOVED, NOT_FETCHED, REDIRECTS
 from headway.model.command import (
     AddSite,

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from headway.engine.availability import Outages, SiteOpening
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound, server_of
 from headway.engine.discovery import Discovery, OwnedSites, Revisits
 from headway.engine.forecast import Forecast, Forecaster, SiteForecast
 from headway.engine.frontier import Frontier
-from headway.engine.hours import SiteOpening
 from headway.engine.orders import Orders
-from headway.engine.outages import Outages
 from headway.engine.scheduler import EngineSettings, Policies, Scheduler, SitePoliteness
 from headway.engine.seen import SeenSet, seen_set
 from headway.engine.start_pages import StartPages

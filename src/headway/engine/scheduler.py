@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from headway.engine.availability import SiteOpening
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
 from headway.engine.frontier import Frontier
-from headway.engine.hours import SiteOpening
 from headway.engine.site_queue import MemorySiteQueue, Waiting
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import (

@@ -11,7 +11,7 @@ import can_ada
 import msgspec
 
 from headway.errors import JobError
-from headway.http.signatures import Signer
+from headway.http.identity import Signer
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headway.pacing.wire import OVERHEAD_FACTOR, SEGMENT_PAYLOAD_BYTES, Arrivals
-from headway.policy.link_group import GroupYield, LinkUse
-from headway.policy.yielding import PACKET_BYTES, STEP_S, Doing, QueueDelay
+from headway.policy.yielding import PACKET_BYTES, STEP_S, Doing, GroupYield, LinkUse, QueueDelay
 from headway.units import BytesPerSecond, Instant, Seconds
 
 _DELIVERED_OVER_S = 0.4

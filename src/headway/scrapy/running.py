@@ -34,9 +34,9 @@ from headway.planning.policies import check_policy
 from headway.policy.scope import Scope
 from headway.runtime.control import SPIDERS_LOG
 from headway.runtime.driver import WallClock
+from headway.runtime.plan import Listed, read_sitemaps
 from headway.runtime.process import INTERRUPTS
 from headway.runtime.runtime import build_fetcher
-from headway.runtime.sitemap_probe import Listed, read_sitemaps
 from headway.scrapy.project import check_spiders
 from headway.scrapy.spider import WorkerTask
 from headway.scrapy.steering import SiteTask, SpiderWorld, Steering

@@ -21,7 +21,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from headway.archive.files import clear_errors
-from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.availability import REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.engine.start_pages import FETCHED, LEADS_OUT, NOT_FETCHED, REDIRECTS
 from headway.errors import HeadwayError, StoreError
 from headway.model.page import Page, PageKey, Site

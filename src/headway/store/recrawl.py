@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from headway.archive.files import clear_errors
-from headway.engine.outages import REACHABLE_AGAIN, UNREACHABLE_SINCE
+from headway.engine.availability import REACHABLE_AGAIN, UNREACHABLE_SINCE
 from headway.engine.start_pages import FETCHED, NOT_FETCHED
 from headway.model.command import Copy, PageState, SaveAgain, SaveSettled, Saving
 from headway.model.page import AGAIN, Kind, Page, PageKey, Sighting, Site
