@@ -22,12 +22,12 @@ from headway.model.command import (
 from headway.model.event import Event, PageSettled, RobotsSettled, ServerFound
 from headway.model.page import AllowAll, Kind, Outcome, Page, RobotsRules, Site, Timing, tries_before
 from headway.sim.link import (
+    ClaimedLink,
     advance,
     begin_transfer,
     drop_transfer,
     new_slots,
     next_change_at,
-    set_weight,
     share_link,
 )
 from headway.sim.web import ERROR_PAGE_BYTES, Answering, ServerModel, Trouble, Web
@@ -39,9 +39,6 @@ NO_RULES: Mapping[Site, RobotsRules] = {}
 NO_ADDRESSES: Mapping[Site, str] = {}
 _UNKNOWN_SITE = Answering(0.0, 0.0, 1e6)
 _ROUNDING_S = 1e-9
-_NO_CLAIM_SHARE = 0.01
-"""Sites without a rate of their own share what the rates leave of the link, but at least this part of it, as
-in `pacing.grants`."""
 
 
 class _Transfer(NamedTuple):
@@ -96,8 +93,9 @@ class GraphWorld:
         """The bytes per second on the link, since when."""
         self._open_until: dict[Site, Instant] = {}
         """Until when the server keeps the connection open."""
-        self._rates: Mapping[Site, BytesPerSecond] | None = None
-        self._common_weight = 1.0
+        self._rates: Mapping[Site, BytesPerSecond] = {}
+        self._claimed: ClaimedLink | None = None
+        """The link from the first rates on. Without rates, the arithmetic is that of the accelerator."""
         self._site_number = {web.site(number): number for number in range(len(web.sites))}
         self._page_number: dict[str, int] = {}
         """By URL, pages whose key is not their number: such as those of a job."""
@@ -110,10 +108,10 @@ class GraphWorld:
         match command:
             case SetRates(rates):
                 self._rates = rates
-                self._share(now, has_changed=True)
+                self._set_wishes(now)
             case SetCapacity(capacity):
                 self._capacity_bytes_per_s = BytesPerSecond(capacity * self._link_use)
-                self._share(now, has_changed=True)
+                self._share(now)
             case SetContention():
                 pass  # its servers do not stall
             case FindServer(site):
@@ -127,24 +125,28 @@ class GraphWorld:
     def next_at(self) -> Instant:
         if self._found or self._cancelled:
             return Instant(-FOREVER)
-        return Instant(next_change_at(self._slots)) if self._under_way else FOREVER
+        if not self._under_way:
+            return FOREVER
+        return Instant(next_change_at(self._slots) if self._claimed is None else self._claimed.next_at())
 
     def settle(self, now: Instant) -> Sequence[Event]:
-        count = advance(self._slots, now, self._capacity_bytes_per_s)
-        slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
+        if self._claimed is None:
+            count = advance(self._slots, now, self._capacity_bytes_per_s)
+            slots = sorted(self._slots.finished[:count].tolist(), key=self._turn)
+        else:
+            slots = sorted(self._claimed.advance(now), key=self._turn)
         found, self._found = [*self._found, *self._cancelled], []
         self._cancelled.clear()
         events = in_order([*found, *(self._ended(now, slot) for slot in slots)])
-        if slots and self._rates is not None:
-            self._share(now)
         self._note_link(now)
         return events
 
     def _cut(self, now: Instant, sites: frozenset[Site] | None) -> None:
         """End requests under way; what has arrived of their answers is lost."""
+        dropped = []
         for slot, transfer in list(self._under_way.items()):
             if sites is None or transfer.site in sites:
-                drop_transfer(self._slots, slot)
+                dropped.append(slot)
                 del self._under_way[slot]
                 outcome = Outcome(
                     Kind.CANCELLED, keep_alive=False, duration_s=Seconds(now - transfer.started_at)
@@ -154,7 +156,12 @@ class GraphWorld:
                     self._cancelled.append(RobotsSettled(transfer.site, None, FOREVER, outcome))
                 else:
                     self._cancelled.append(PageSettled(command.lease, outcome))
-        self._share(now, has_changed=True)
+        if self._claimed is not None:
+            self._claimed.drop(now, dropped)
+            return
+        for slot in dropped:
+            drop_transfer(self._slots, slot)
+        self._share(now)
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -170,12 +177,13 @@ class GraphWorld:
         outcome = self._outcome(command, number, page)
         size = float(outcome.wire_bytes)
         rate = answering.rate_bytes_per_s
-        slot = begin_transfer(self._slots, now, latency_s, size, rate, self._weight(site))
+        if self._claimed is None:
+            slot = begin_transfer(self._slots, now, latency_s, size, rate, 1.0)
+        else:
+            slot = self._claimed.begin(now, latency_s, size, rate, self._rates.get(site, 0.0))
         self._under_way[slot] = _Transfer(
             now, Instant(now + latency_s), command, outcome, site, answering, is_kept, page
         )
-        if self._rates is not None:
-            self._share(now)
 
     def _outcome(self, command: FetchPage | FetchRobots, site: int | None, page: int | None) -> Outcome:
         if isinstance(command, FetchRobots):
@@ -245,35 +253,29 @@ class GraphWorld:
 
     # -- the link ---------------------------------------------------------------------------------------
 
-    def _share(self, now: Instant, *, has_changed: bool = False) -> None:
-        """Set the weights of the transfers. Sites without a rate weigh less the more of them are active."""
-        common = self._weigh_common()
-        if has_changed or common != self._common_weight:
-            self._common_weight = common
-            for slot, transfer in self._under_way.items():
-                weight = self._weight(transfer.site)
-                if weight != self._slots.weight[slot]:
-                    set_weight(self._slots, slot, weight)
+    def _share(self, now: Instant) -> None:
+        if self._claimed is None:
             share_link(self._slots, now, self._capacity_bytes_per_s)
+        else:
+            self._claimed.set_capacity(now, self._capacity_bytes_per_s)
+
+    def _set_wishes(self, now: Instant) -> None:
+        rate_of, under_way = self._rates.get, self._under_way
+        if self._claimed is None:
+            link = self._claimed = ClaimedLink(now, self._capacity_bytes_per_s)
+            self._under_way = {
+                link.adopt(self._slots, slot, rate_of(transfer.site, 0.0)): transfer
+                for slot, transfer in under_way.items()
+            }
+        else:
+            wishes = ((slot, rate_of(transfer.site, 0.0)) for slot, transfer in under_way.items())
+            self._claimed.set_wishes(now, wishes)
 
     def _note_link(self, now: Instant) -> None:
-        slots = self._slots
-        rate = float(slots.rate[slots.receiving[: slots.counts[0]]].sum())
+        if self._claimed is None:
+            slots = self._slots
+            rate = float(slots.rate[slots.receiving[: slots.counts[0]]].sum())
+        else:
+            rate = self._claimed.rate_bytes_per_s
         if not self.link or rate != self.link[-1][1]:
             self.link.append((now, rate))
-
-    def _weigh_common(self) -> float:
-        if self._rates is None:
-            return 1.0
-        claims = [self._claim(transfer.site) for transfer in self._under_way.values()]
-        claimed, without = sum(claims), sum(not claim for claim in claims)
-        capacity = self._capacity_bytes_per_s
-        basis = capacity if 0 < capacity < UNBOUNDED else max(1.0, claimed)
-        return max(basis - claimed, _NO_CLAIM_SHARE * max(basis, claimed)) / max(1, without)
-
-    def _claim(self, site: Site) -> float:
-        rates = self._rates or {}
-        return min(rates.get(site, 0.0), self._capacity_bytes_per_s, 1e15)
-
-    def _weight(self, site: Site) -> float:
-        return self._claim(site) or self._common_weight

@@ -72,7 +72,7 @@ FIND_CONTENT = """
     WHERE content.fingerprint = ? AND page.digest = ?"""
 LOAD_TASKS = """
     SELECT site, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes, cap_bytes_per_s
-    FROM task JOIN site ON site.id = task.site_id ORDER BY position"""
+    FROM task JOIN site ON site.id = task.site_id ORDER BY position, task.site_id"""
 # A site has been free at some time once it was asked; those only linked to are nothing to go on with.
 LOAD_SITES = """
     SELECT site, free_at, failures_in_a_row, robots.text, robots.expires_at, ended_at,

@@ -384,7 +384,11 @@ class BatchWriter:
 
     def _save_sites(self, batch: Sorted) -> None:
         number, change = self._numbers.site_id, self._change_many
-        tasks = [rows.task_row(number(task.site), task) for task in batch.tasks.values()]
+        positions = self._numbers.take_positions(len(batch.tasks)) if batch.tasks else range(0)
+        tasks = [
+            (position, *rows.task_row(number(task.site), task))
+            for position, task in zip(positions, batch.tasks.values(), strict=True)
+        ]
         change(sql.PUT_TASKS, tasks, _TASK_TYPES)
         sites = [
             (each.free_at, each.failures_in_a_row, each.ended_at, number(each.site))
@@ -434,6 +438,7 @@ class BatchWriter:
 _by_site_and_key = itemgetter(2, 3)
 _UNKNOWN = (None, None, None, None)
 _TASK_TYPES = (
+    "bigint",
     "bigint",
     "text",
     "double precision",

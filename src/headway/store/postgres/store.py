@@ -219,6 +219,7 @@ class PostgresStore:
                 files=captures | file_lengths.keys(),
                 pages=len(by_kind.settled),
                 places=len(by_kind.found) + len(by_kind.settled) + len(by_kind.again()),
+                has_tasks=bool(by_kind.tasks),
             )
             with connection.pipeline(), connection.transaction():
                 if first is not None and not first(connection):

@@ -74,12 +74,9 @@ ADD_HOLDINGS = """
 PUT_TASKS = """
     INSERT INTO task (position, site_id, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes,
                       cap_bytes_per_s)
-    SELECT (SELECT coalesce(max(position), 0) FROM task) + new.number, new.site_id, new.seeds,
-           new.deadline_at, new.weight, new.max_pages, new.max_bytes, new.expected_bytes, new.cap_bytes_per_s
-    FROM unnest(%s::bigint[], %s::text[], %s::double precision[], %s::double precision[], %s::bigint[],
-                %s::bigint[], %s::bigint[], %s::double precision[]) WITH ORDINALITY
-        AS new (site_id, seeds, deadline_at, weight, max_pages, max_bytes, expected_bytes, cap_bytes_per_s,
-                number)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],
+                         %s::double precision[], %s::bigint[], %s::bigint[], %s::bigint[],
+                         %s::double precision[])
     ON CONFLICT (site_id) DO UPDATE SET seeds = excluded.seeds, deadline_at = excluded.deadline_at,
         weight = excluded.weight, max_pages = excluded.max_pages, max_bytes = excluded.max_bytes,
         expected_bytes = excluded.expected_bytes, cap_bytes_per_s = excluded.cap_bytes_per_s"""
@@ -537,6 +534,7 @@ class Numbers:
         self._file_ids: dict[str, int] = {}
         self._page_ids: list[range] = []
         self._places: list[range] = []
+        self._next_position: int | None = None
         self.held_site_ids: set[int] = set()
         """Sites that are known to have a row in `holding`."""
 
@@ -551,6 +549,13 @@ class Numbers:
 
     def take_page_id(self) -> int:
         return _take(self._page_ids)
+
+    def take_positions(self, count: int) -> range:
+        """Of tasks, in the order in which they came. Two processes that add tasks at the same time may take
+        the same ones: the tasks of each stay in order."""
+        assert self._next_position is not None
+        self._next_position += count
+        return range(self._next_position - count, self._next_position)
 
     def learn_sites(self, pairs: Iterable[tuple[int, str]]) -> None:
         self._site_ids.update((site, number) for number, site in pairs)
@@ -567,6 +572,7 @@ class Numbers:
         files: Iterable[str],
         pages: int,
         places: int,
+        has_tasks: bool = False,
     ) -> None:
         """Assign numbers to new names. Outside the transaction of the batch, since a name without rows does
         no harm."""
@@ -580,6 +586,11 @@ class Numbers:
             connection.execute(NAME_FILES, (list(new_files),))
             for number, name in connection.execute(FIND_FILES, (list(new_files),)).fetchall():
                 self._file_ids[new_files[name]] = number
+        if has_tasks and self._next_position is None:
+            # Read once: the column has no index.
+            row = connection.execute(schema.LAST_TASK.encode()).fetchone()
+            assert row is not None
+            self._next_position = int(row[0]) + 1
         _refill(connection, self._page_ids, PAGE_IDS, pages)
         _refill(connection, self._places, PLACES, places)
 
