@@ -93,6 +93,19 @@ class Fetcher(Protocol):
         """Total bytes received on the link so far, from which the rate is measured."""
         ...
 
+    def cut(self, sites: Collection[Site] | None) -> None:
+        """End the requests in flight of these sites, or of all: their responses are CANCELLED."""
+        ...
+
+    def set_contention(self, most_stalled: int | None) -> None:
+        """Sites wait for a connection: from now on end those connections beyond this number that make no
+        progress. None: none."""
+        ...
+
+    async def address_of(self, site: Site) -> str:
+        """The address to which requests to the site are sent; empty if the fetcher does not look up names."""
+        ...
+
     async def aclose(self) -> None: ...
 
 
@@ -103,33 +116,6 @@ class PromptFetcher(Protocol):
     def fetch_at_once(self, request: Request, then: Callable[[Response], None]) -> bool:
         """Start a fetch that can be sent immediately. The event loop calls `then` once, with the response.
         False: the request would have to wait; nothing was started, and the caller must use `fetch`."""
-        ...
-
-
-@runtime_checkable
-class CuttingFetcher(Protocol):
-    """A fetcher whose requests can be ended."""
-
-    def cut(self, sites: Collection[Site] | None) -> None:
-        """End the requests under way of these sites, or of all: their responses are CANCELLED."""
-        ...
-
-
-@runtime_checkable
-class YieldingFetcher(Protocol):
-    """A fetcher whose connections give way to sites that wait for one."""
-
-    def set_contention(self, most_stalled: int | None) -> None:
-        """From now on end those connections beyond this number that make no progress. None: none."""
-        ...
-
-
-@runtime_checkable
-class ResolvingFetcher(Protocol):
-    """A fetcher that looks names up itself."""
-
-    async def address_of(self, site: Site) -> str:
-        """The address to which requests to the site are sent; empty if there is none."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from tests.support.script import LoopClock
 from tests.support.virtualtime import run_in_virtual_time
@@ -54,6 +54,13 @@ class Web:
 
     def bytes_received(self) -> int:
         return 0
+
+    def cut(self, sites: Collection[Site] | None) -> None: ...
+
+    def set_contention(self, most_stalled: int | None) -> None: ...
+
+    async def address_of(self, site: Site) -> str:
+        return ""
 
     def bytes_sent(self) -> int:
         return 0

@@ -52,6 +52,30 @@ def test_no_constructor_has_too_many_parameters() -> None:
     assert not too_many
 
 
+def test_no_service_declared_by_its_fields_has_too_many() -> None:
+    """A struct or dataclass that can change and has methods is a service; a frozen one is a value."""
+    seen, too_many = 0, {}
+    for path in HOME.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and _is_changing_record(node):
+                seen += 1
+                fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+                methods = [
+                    part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                if methods and len(fields) > MOST_PARAMETERS:
+                    too_many[f"{path.relative_to(HOME)}:{node.lineno}"] = len(fields)
+    assert seen > 5
+    assert not too_many
+
+
+def _is_changing_record(node: ast.ClassDef) -> bool:
+    heads = [ast.unparse(each) for each in (*node.decorator_list, *node.bases)]
+    is_record = any("dataclass" in head or head.endswith("Struct") for head in heads)
+    keywords = [ast.unparse(each) for each in node.keywords]
+    return is_record and not any("frozen=True" in each for each in (*heads, *keywords))
+
+
 OLD_WORDS = re.compile(
     r"\b(whoever|anew|reckon\w*|cannot be had|be told|is told|steward|parasite)\b", re.IGNORECASE
 )

@@ -8,11 +8,14 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from headway.pacing.wire import OVERHEAD_FACTOR, SEGMENT_PAYLOAD_BYTES, Arrivals
 from headway.policy.yielding import PACKET_BYTES, STEP_S, Doing, GroupYield, LinkUse, QueueDelay
 from headway.units import BytesPerSecond, Instant, Seconds
+
+if TYPE_CHECKING:
+    from headway.pacing.meter import Meter  # which imports this module
 
 _DELIVERED_OVER_S = 0.4
 _DELIVERED_PACKETS = 8
@@ -55,15 +58,6 @@ class PathReader:
         return new_bytes, before_s + rise_s / weight, is_missing
 
 
-class Receiving(Protocol):
-    """The meter of a transfer in progress."""
-
-    @property
-    def path_reader(self) -> PathReader: ...
-
-    def arrivals(self) -> Arrivals | None: ...
-
-
 class BackgroundPacing:
     """Calls `set_pace` with a new rate every 50 ms while transfers are in progress."""
 
@@ -74,7 +68,7 @@ class BackgroundPacing:
         self._bound = math.inf
         self._control: GroupYield | None = None
         self._delay = QueueDelay()
-        self._transfers: set[Receiving] = set()
+        self._transfers: set[Meter] = set()
         self._arrived_bytes = 0.0
         self._marks: deque[tuple[float, float]] = deque()
         """When so many bytes had arrived in all."""
@@ -150,13 +144,13 @@ class BackgroundPacing:
         if self._control is not None:
             self._set_pace(self._control.pace_bytes_per_s if self.is_on else math.inf)
 
-    def begin(self, transfer: Receiving) -> None:
+    def begin(self, transfer: Meter) -> None:
         """A transfer starts."""
         self._transfers.add(transfer)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
 
-    def end(self, now: float, transfer: Receiving) -> None:
+    def end(self, now: float, transfer: Meter) -> None:
         """A transfer has ended: a short one may begin and end between two steps."""
         self._transfers.discard(transfer)
         self._read(now, transfer)
@@ -179,7 +173,7 @@ class BackgroundPacing:
             )
             self._apply()
 
-    def _read(self, now: float, transfer: Receiving) -> None:
+    def _read(self, now: float, transfer: Meter) -> None:
         arrivals = transfer.arrivals()
         if arrivals is None:
             return

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from headway.model.page import Site
 from headway.pacing.background import BackgroundPacing
 from headway.pacing.grants import GrantRequest, GrantScheduler
 from headway.pacing.wire import SEGMENT_PAYLOAD_BYTES, SiteReadings, buffer_for
+
+if TYPE_CHECKING:
+    from headway.pacing.meter import Meter  # which imports this module
 
 _CHUNKS_PER_SECOND = 600
 _LARGEST_CHUNK_BYTES = 64 * 1024
@@ -46,14 +49,6 @@ _POLL_EVERY_S = 0.02
 _POLL_COST_S = 1e-4
 
 OnGranted = Callable[[], None]
-
-
-class Watched(Protocol):
-    """The meter of a transfer in progress. (A protocol, since `meter` imports this module.)"""
-
-    def poll(self, now: float, lasted_s: float) -> tuple[float, float]:
-        """Bytes on the link since the last poll, and those granted that have not arrived."""
-        ...
 
 
 class Pacer:
@@ -94,7 +89,7 @@ class Pacer:
         self._rates: Mapping[Site, float] = {}
         self._inactive: dict[Site, SiteReadings] = {}
         """Sites without an exchange in progress that still count as sharing the link."""
-        self._meters: set[Watched] = set()
+        self._meters: set[Meter] = set()
         self._contention = 1.0
         """The part of recent time in which a request waited for a grant: a moving average."""
         self._poll_at = self._poll_soon_at = self._polled_at = 0.0
@@ -190,7 +185,7 @@ class Pacer:
         """The site's rate while all active sites could use more."""
         return self._get_scheduler().share_bytes_per_s(site)
 
-    def enter(self, now: float, site: Site, readings: SiteReadings, meter: Watched) -> None:
+    def enter(self, now: float, site: Site, readings: SiteReadings, meter: Meter) -> None:
         """Start an exchange: the site shares the link from now on."""
         self._meters.add(meter)
         # The least recently used site comes first.
@@ -203,7 +198,7 @@ class Pacer:
         if now >= self._sweep_at:
             self._sweep(now)
 
-    def leave(self, now: float, site: Site, readings: SiteReadings, meter: Watched) -> None:
+    def leave(self, now: float, site: Site, readings: SiteReadings, meter: Meter) -> None:
         """End an exchange. The site keeps its share for a moment, since most send the next request soon."""
         self._meters.discard(meter)
         readings.active -= 1

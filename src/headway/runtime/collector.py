@@ -35,15 +35,12 @@ from headway.pages.sitemaps import GZIP_MARK, types_to_read
 from headway.ports import (
     Archive,
     Clock,
-    CuttingFetcher,
     Fetcher,
     Made,
     Original,
     PromptFetcher,
     Request,
-    ResolvingFetcher,
     Response,
-    YieldingFetcher,
 )
 from headway.runtime.answers import Keeper, conditions, outcome_of
 from headway.runtime.commands import WorldCommand
@@ -202,15 +199,13 @@ class WebCollector:
             case FindServer(site):
                 self._begin(self._find_server, site)
             case CutRequests(sites):
-                if isinstance(self._fetcher, CuttingFetcher):
-                    self._fetcher.cut(sites)
+                self._fetcher.cut(sites)
             case SetRates(rates):
                 self._fetcher.set_rates(rates)
             case SetCapacity(capacity):
                 self._fetcher.set_capacity(capacity)
             case SetContention(most_stalled):
-                if isinstance(self._fetcher, YieldingFetcher):
-                    self._fetcher.set_contention(most_stalled)
+                self._fetcher.set_contention(most_stalled)
 
     def _start_ordered(self) -> None:
         """Start the requests one after the other, instead of each at its command, since there is much work
@@ -505,9 +500,7 @@ class WebCollector:
         return await self._worker.run(extractor.items, *work), ""
 
     async def _find_server(self, site: Site) -> None:
-        fetcher = self._fetcher
-        address = await fetcher.address_of(site) if isinstance(fetcher, ResolvingFetcher) else ""
-        self._sink.tell(ServerFound(site, address))
+        self._sink.tell(ServerFound(site, await self._fetcher.address_of(site)))
 
     async def _robots(self, command: FetchRobots) -> None:
         self._sink.tell(await self._asker.ask(command))

@@ -28,7 +28,7 @@ import msgspec
 
 from headway.model.command import Decision
 from headway.store.postgres.connection import is_address
-from headway.store.reader import database_of
+from headway.store.reader import Sample, database_of
 from headway.store.run_folder import DECISIONS
 from headway.units import format_rate
 
@@ -36,21 +36,6 @@ LONGEST_STEP_S = 30.0
 SHORTEST_SECOND_S = 0.9
 OVER = 1.05
 """A second counts as over its bound from this part of it on: the pacer may exceed it by this much."""
-
-
-class LinkSample(Protocol):
-    """What a sample needs to have; `store.reader.Sample` has it."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def wire_bytes(self) -> int: ...
-    @property
-    def capacity_bytes_per_s(self) -> float: ...
-    @property
-    def predicted_bytes_per_s(self) -> float | None: ...
-    @property
-    def is_paused(self) -> int: ...
 
 
 class LinkSecond(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +85,7 @@ class LinkMeter:
 
     def __init__(self, sharing: SharingSource | None = None) -> None:
         self.sharing = sharing
-        self._last: LinkSample | None = None
+        self._last: Sample | None = None
         self._sittings = 0
         self._received = 0
         self._active_s = 0.0
@@ -114,7 +99,7 @@ class LinkMeter:
         self._most_over: float | None = None
         self._seconds_over = 0
 
-    def add(self, sample: LinkSample) -> LinkSecond | None:
+    def add(self, sample: Sample) -> LinkSecond | None:
         """The second that ends with this sample, if one does."""
         last, self._last = self._last, sample
         self._note_bound(sample.capacity_bytes_per_s)
@@ -165,7 +150,7 @@ class LinkMeter:
         else:
             self._had_no_bound = True
 
-    def _step(self, last: LinkSample, sample: LinkSample) -> None:
+    def _step(self, last: Sample, sample: Sample) -> None:
         length_s, carried = sample.at - last.at, sample.wire_bytes - last.wire_bytes
         bound = step_bound(last, sample)
         self._received += carried
@@ -183,7 +168,7 @@ class LinkMeter:
         self._second_s = self._second_allowed = 0.0
         self._second_bytes = 0
 
-    def _end_second(self, sample: LinkSample) -> LinkSecond:
+    def _end_second(self, sample: Sample) -> LinkSecond:
         second = LinkSecond(
             sample.at,
             self._second_s,
@@ -201,7 +186,7 @@ class LinkMeter:
         return second
 
 
-def step_bound(last: LinkSample, sample: LinkSample) -> float:
+def step_bound(last: Sample, sample: Sample) -> float:
     """The bound between two samples."""
     return max(last.capacity_bytes_per_s, sample.capacity_bytes_per_s)
 
@@ -210,7 +195,7 @@ class LinkHistory:
     """The link of a whole run: its figures, its seconds for a graph, and the use of the bound between two
     instants."""
 
-    def __init__(self, samples: Iterable[LinkSample]) -> None:
+    def __init__(self, samples: Iterable[Sample]) -> None:
         meter = LinkMeter()
         self.seconds: list[LinkSecond] = []
         self.bounds: list[tuple[float, float]] = []
