@@ -231,6 +231,27 @@ async def test_the_limit_of_pages_holds_for_new_ones_and_lets_known_ones_be_visi
         assert len([path for path in web.asked() if path.strip("/") in known]) == 3
 
 
+async def test_a_limit_that_is_raised_while_the_crawl_is_unfinished_lets_the_left_out_pages_in(
+    tmp_path: Path,
+) -> None:
+    web = Web()
+    async with web.server:
+        await crawl(web, tmp_path, max_pages=3)
+        assert len(fetched(tmp_path)) == 3
+        with contextlib.closing(sqlite3.connect(tmp_path / "crawl.sqlite")) as store:
+            left_out = "SELECT count(*) FROM page WHERE kind = 'site-limit'"
+            done = "SELECT sum(done) FROM site"
+            assert store.execute(left_out).fetchone()[0] > 0
+            await crawl(web, tmp_path, max_pages=3)
+            assert len(fetched(tmp_path)) == 3, "the same limit lets nothing in"
+            await crawl(web, tmp_path, max_pages=4)
+            assert len(fetched(tmp_path)) == 4
+            await crawl(web, tmp_path)
+            assert len(fetched(tmp_path)) == store.execute(done).fetchone()[0]
+            assert store.execute(left_out + " AND id IN (SELECT page_id FROM seen)").fetchone() == (0,)
+            assert store.execute("SELECT count(*) FROM outcome WHERE kind = 'site-limit'").fetchone() == (0,)
+
+
 async def test_what_a_sitemap_says_is_new_is_found_by_the_next_round(tmp_path: Path) -> None:
     web = Web()
     async with web.server:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from headway.config.job import build_job
+from headway.config.reading import Source, convert
 from headway.model.page import Page, PageKey, Site
 from headway.policy.scope import Exclusion, Scope, fits, host_of
 
@@ -156,3 +158,16 @@ def test_wanted_types_decide_which_extensions_are_unwanted() -> None:
 )
 def test_the_host_of_a_site(site: str, host: str) -> None:
     assert host_of(site) == host
+
+
+def test_the_ports_of_a_site_are_those_that_it_names_and_the_usual_one() -> None:
+    source = Source("the test")
+    sites = [{"url": "http://a.example/", "ports": [8080]}, {"url": "http://b.example/"}]
+    scope = build_job(convert({"site": sites}, source), source).scope
+    for url in ("http://a.example/x", "https://a.example/x", "http://a.example:8080/x"):
+        assert verdict(scope, url) is None, url
+    assert verdict(scope, "http://a.example:9000/x") is Exclusion.OTHER_HOST
+    assert verdict(scope, "http://b.example:9000/x") is None, "a site without `ports` is the whole host"
+    tables = {"site": sites, "crawl": {"scope": {"hosts": ["a.example"]}}}
+    scope = build_job(convert(tables, source), source).scope
+    assert verdict(scope, "http://a.example:9000/x") is None, "[crawl.scope] names the whole host"

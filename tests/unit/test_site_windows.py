@@ -115,6 +115,93 @@ def test_a_group_shares_its_window_and_its_interval(crawl: dict[str, Any]) -> No
     assert 2.0 <= pauses["b"] < 10.0
 
 
+class DownWorld(ScriptedWorld):
+    """The server of http://a.test cannot be reached for a while."""
+
+    def __init__(self, script: Script, down: tuple[float, float]) -> None:
+        super().__init__(script)
+        self._down = down
+
+    def start(self, now: Instant, command: WorldCommand) -> None:
+        super().start(now, command)
+        if not isinstance(command, FetchPage | FetchRobots) or not self._down[0] <= now < self._down[1]:
+            return
+        (coming,) = [each for each in self._coming if each[1] == self._serial]
+        site = command.site if isinstance(command, FetchRobots) else command.lease.page.site
+        if site != "http://a.test":
+            return
+        failed: Event
+        if isinstance(command, FetchRobots):
+            failed = RobotsSettled(site, None, FOREVER, REFUSED)
+        else:
+            failed = PageSettled(command.lease, REFUSED)
+        self._coming = sorted(
+            (each if each is not coming else (now, coming[1], failed) for each in self._coming),
+            key=lambda each: each[:2],
+        )
+
+
+REFUSED = Outcome(Kind.CONNECT, keep_alive=False)
+
+
+def run_down(job: Job, begin_at: Instant, *, from_s: float, for_s: float) -> tuple[Seen, Any, Instant]:
+    """A crawl during an outage of a.test, which begins `from_s` after it."""
+    seen = Seen()
+    world = DownWorld(SCRIPT, (begin_at + from_s, begin_at + from_s + for_s))
+    runtime = Runtime.from_job(job, VirtualClock(begin_at), world)
+    ended_at = runtime.run_virtually(on_command=seen)
+    return seen, runtime.engine.stats, ended_at
+
+
+@pytest.mark.parametrize(
+    ("own", "tables", "from_s"),
+    [
+        ({"deadline": "07:30"}, {}, 4.0),
+        ({"deadline": "07:30"}, {"window": [NIGHT]}, 0.0),
+        ({}, {"window": [NIGHT]}, 4.0),
+        ({"window": [NIGHT]}, {}, 0.0),
+    ],
+    ids=["deadline", "deadline and window", "window", "window of the site"],
+)
+def test_an_outage_of_ten_minutes_costs_no_page(
+    own: dict[str, Any], tables: dict[str, Any], from_s: float
+) -> None:
+    begin_at = at("2030-01-08T22:00")
+    seen, stats, ended_at = run_down(job_of(own, {}, **tables), begin_at, from_s=from_s, for_s=600.0)
+    assert (stats.done, stats.failed) == (16, 0)
+    assert begin_at + 600.0 < ended_at < at("2030-01-08T23:00")
+    tries = [time for time, url in seen.asked if "//a.test" in url and time < begin_at + from_s + 600.0]
+    assert len(tries) < 20, "it is asked with growing pauses"
+    site = stats.by_site["http://a.test"]
+    assert site.ended_at < at("2030-01-09T07:30")
+    assert site.down_since is None
+
+
+SHORT = {"from": "22:00", "until": "22:15"}
+QUICK = {"backoff": "5 s", "max_backoff": "2 min"}
+
+
+@pytest.mark.parametrize("own", [{"deadline": "22:15"}, {}], ids=["deadline", "none"])
+def test_a_site_that_stays_down_is_given_up_when_the_window_closes_and_not_a_day_later(
+    own: dict[str, Any],
+) -> None:
+    begin_at = at("2030-01-08T22:00")
+    _, stats, ended_at = run_down(
+        job_of(own, {}, window=[SHORT], crawl=QUICK), begin_at, from_s=0.0, for_s=864000.0
+    )
+    assert at("2030-01-08T22:12") <= ended_at <= at("2030-01-08T22:15")
+    assert stats.done == 8
+    assert not stats.by_site["http://a.test"].has_content
+
+
+def test_a_site_with_a_later_deadline_is_tried_in_the_next_window_too() -> None:
+    begin_at = at("2030-01-08T22:00")
+    job = job_of({"window": [SHORT], "deadline": "40 h"}, {}, crawl=QUICK)
+    _, stats, ended_at = run_down(job, begin_at, from_s=0.0, for_s=15 * 3600.0)
+    assert (stats.done, stats.failed) == (16, 0)
+    assert at("2030-01-09T22:00") < ended_at < at("2030-01-09T22:10")
+
+
 def test_what_is_under_way_is_cut_after_the_grace_and_repeated_in_the_next_window() -> None:
     job = job_of({"window": [NIGHT | {"grace": "2 min"}]}, {})
     seen, runtime, ended_at = run(job, at("2030-01-08T07:00"), SLOW)

@@ -82,7 +82,9 @@ class ProcessRun:
         self._processes = processes
         self._clock = WallClock()
         now = self._clock.now()
-        self.folder = RunFolder.open(folder, without_password(job), now, waiting_order=waiting_order(job))
+        self.folder = RunFolder.open(
+            folder, without_password(job), now, waiting_order=waiting_order(job), limits_of=job.limits_of
+        )
         job = self._job = self._job.with_secret(self.folder.store.secret)
         try:
             check_is_same_folder(self.folder.snapshot, job, folder)

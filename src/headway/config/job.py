@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 import ssl
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -163,6 +163,11 @@ class Job(msgspec.Struct, frozen=True):
             wish.expected_bytes,
             wish.cap_bytes_per_s,
         )
+
+    def limits_of(self, sites: Collection[Site]) -> dict[Site, tuple[int | None, int | None]]:
+        """`max_pages` and `max_bytes` of those of these sites that are sites of the job."""
+        wishes = (wish for wish in self.wishes() if wish.site in sites)
+        return {wish.site: (wish.max_pages, wish.max_bytes) for wish in wishes}
 
     def with_crawl(self, **keys: Any) -> Job:
         """The job with other values of these keys of `[crawl]`, which need no reading."""
@@ -556,6 +561,7 @@ class _Builder:
                     *(self._listed.hosts if self._listed is not None else ()),
                 )
             ),
+            exact=frozenset(host_of(wish.site) for wish in sites if wish.ports) - frozenset(scope["hosts"]),
             suffixes=scope["suffixes"],
             allow=scope["allow"],
             deny=scope["deny"],

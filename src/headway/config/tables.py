@@ -124,7 +124,8 @@ class SharedTable(Table, frozen=True):
     )] = None
     queries: Annotated[bool | None, key("also URLs with a query", aliases="query query_strings")] = None
     ports: Annotated[tuple[int, ...], key(
-        "other ports of its host that belong to the crawl, with the settings of the site", v.PORT,
+        "the other ports of its host that belong to the crawl, with the settings of the site; none given: "
+        "every port of the host, if the URL has none itself", v.PORT,
         example=8080, aliases="port other_ports",
     )] = ()
     sitemaps: Annotated[tuple[str, ...], key(

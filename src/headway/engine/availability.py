@@ -6,7 +6,8 @@ site with windows has one entry in a heap, by the next change, so the others cos
 
 A page that fails while its server works is bad by itself: it is retried a few times and given up, and its
 site goes on. When the server is in trouble, no page of the site can be fetched: the site is asked with
-growing pauses until its deadline, or until the rest of the crawl has ended, and its pages lose no attempts.
+growing pauses until its deadline; without one until its window closes, and without that until the rest of the
+crawl has ended. Its pages lose no attempts.
 """
 
 from __future__ import annotations
@@ -60,14 +61,19 @@ class Outages:
         frontier: Frontier,
         retry: RetryPolicy,
         politeness: Politeness,
+        opening: SiteOpening,
         *,
+        windows: SiteHours = ALWAYS_OPEN,
         is_part: bool = False,
     ) -> None:
-        """`is_part`: other collectors add pages to the sites, so that each page is asked for."""
+        """`windows`: those of the crawl. `is_part`: other collectors add pages to the sites, so that
+        each page is asked for."""
         self._stats = stats
         self._frontier = frontier
         self._retry = retry
         self._politeness = politeness
+        self._opening = opening
+        self._windows = windows
         self._is_part = is_part
         self._down: dict[Site, SiteStats] = {}
         self._noted: set[Site] = set()
@@ -170,7 +176,7 @@ class Outages:
         for site, site_stats in self._down.items():
             queue = self._frontier.queue(site)
             last_at = site_stats.tried_at
-            if last_at is None or queue.busy or not self._has_had_its_tries(now, site_stats):
+            if last_at is None or queue.busy or not self._has_had_its_tries(now, site_stats, queue.free_at):
                 continue
             site_stats.tried_at = None
             rules = site_stats.rules
@@ -206,13 +212,29 @@ class Outages:
     def _is_hopeless(self, now: Instant, site_stats: SiteStats, outcome: Outcome) -> bool:
         if outcome.has_no_host and not site_stats.has_content:
             return True  # a name that had an address before is in trouble, another is misspelt
-        return self._has_had_its_tries(now, site_stats) and self._is_alone_now(now)
-
-    def _has_had_its_tries(self, now: Instant, site_stats: SiteStats) -> bool:
-        deadline_at = site_stats.task.deadline_at
-        if deadline_at is not None and now < deadline_at:
+        if site_stats.failures_in_a_row + 1 < self._retry.max_attempts:
             return False
-        return site_stats.failures_in_a_row + 1 >= self._retry.max_attempts
+        rules = site_stats.rules
+        delay_s = None if rules is None else rules.crawl_delay_s
+        next_at = self._politeness.of(site_stats.site).free_at(
+            now, outcome, 0, site_stats.failures_in_a_row + 1, delay_s
+        )
+        return self._has_had_its_tries(now, site_stats, next_at) and self._is_alone_now(now)
+
+    def _has_had_its_tries(self, now: Instant, site_stats: SiteStats, next_at: Instant) -> bool:
+        """`next_at`: when it would be asked next. A window that closes before, and opens again only when the
+        deadline is over, is the end; nobody waits a day for the last try."""
+        if site_stats.failures_in_a_row + 1 < self._retry.max_attempts:
+            return False
+        deadline_at = site_stats.task.deadline_at
+        hours = self._opening.hours_of(site_stats.site)
+        if hours.windows is None and self._windows.windows is None:
+            return deadline_at is None or now >= deadline_at
+        closes_at = min(each.closes_at(now) if each.is_open(now) else now for each in (hours, self._windows))
+        if next_at < closes_at:
+            return deadline_at is not None and now >= deadline_at
+        opens_at = max(hours.opens_at(next_at), self._windows.opens_at(next_at))
+        return deadline_at is None or opens_at >= deadline_at
 
     def _is_alone_now(self, now: Instant) -> bool:
         """Whether nothing is left to fetch but the pages of sites in trouble."""

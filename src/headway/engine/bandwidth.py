@@ -40,7 +40,7 @@ from headway.planning.problem import Timetable as Capacity
 from headway.planning.rate_plan import Doubt
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
-from headway.policy.site_rules import BySite, SiteRules
+from headway.policy.site_rules import ALWAYS_OPEN, BySite, SiteHours, SiteRules
 from headway.policy.timetable import QuotaTally, Segment, Timetable
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
@@ -77,6 +77,15 @@ class LinkBound:
         self._timetable = usual if capacity_bytes_per_s is None else usual.with_rate(capacity_bytes_per_s)
         self.changes_at = now
         self._was_set = True
+
+    @property
+    def windows(self) -> SiteHours:
+        """When the crawl may run at all."""
+        table = self._usual_timetable
+        if not table.windows:
+            return ALWAYS_OPEN
+        always = Timetable(UNBOUNDED, (), table.zone, table.windows, table.window_zone)
+        return SiteHours(always)
 
     def pause(self, *, is_paused: bool) -> None:
         """While the crawl is paused, no request is started."""

@@ -135,7 +135,13 @@ class Engine:
         self.leases = self._scheduler.leases
         self._retry = policies.retry
         self._outages = Outages(
-            self.stats, self.frontier, policies.retry, policies.politeness, is_part=settings.is_part
+            self.stats,
+            self.frontier,
+            policies.retry,
+            policies.politeness,
+            self._opening,
+            windows=self.bound.windows,
+            is_part=settings.is_part,
         )
         self._start_pages = StartPages(self.stats, self.frontier, self.discovery)
         self._start_pages.on_redirect = self._hand_over_history

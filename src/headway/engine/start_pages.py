@@ -45,7 +45,7 @@ class StartPages:
                 self._stats.site_stats(notice.site).leads_to = notice.subject
                 self._discovery.start_moved(notice.site, _page_at(notice.subject))
                 if self.on_redirect is not None:
-                    self.on_redirect(notice.site, _site_of(notice.subject))
+                    self.on_redirect(notice.site, site_of(notice.subject))
             elif notice.what == MOVED:
                 self._discovery.start_moved(notice.site, _page_at(notice.subject))
             elif notice.what in {NOT_FETCHED, LEADS_OUT, FETCHED}:
@@ -58,7 +58,7 @@ class StartPages:
         for task in tasks:
             source, passed = task.site, {task.site}
             while (site_stats := self._stats.by_site.get(source)) is not None and site_stats.leads_to:
-                target = _site_of(site_stats.leads_to)
+                target = site_of(site_stats.leads_to)
                 if target in passed:
                     break
                 passed.add(target)
@@ -140,7 +140,7 @@ class StartPages:
         commands.append(SaveNotice(site_stats.site, now, what, subject))
 
 
-def _site_of(url: str) -> Site:
+def site_of(url: str) -> Site:
     """The site of a canonical URL."""
     end = url.find("/", url.find("://") + 3)
     return Site(url if end < 0 else url[:end])
@@ -148,7 +148,7 @@ def _site_of(url: str) -> Site:
 
 def _page_at(url: str) -> Page:
     """The page of a canonical URL, for its place only."""
-    return Page(url, _site_of(url), PageKey(0))
+    return Page(url, site_of(url), PageKey(0))
 
 
 def _taken_over(task: Task, target: Site, url: str, tasks: Mapping[Site, Task]) -> Task:
@@ -170,7 +170,7 @@ def _taken_over(task: Task, target: Site, url: str, tasks: Mapping[Site, Task]) 
 
 
 def _seeds_at(task: Task, site: Site) -> tuple[str, ...]:
-    return tuple(url for url in task.seeds if _site_of(url) == site)
+    return tuple(url for url in task.seeds if site_of(url) == site)
 
 
 def _left_behind(task: Task) -> Task:

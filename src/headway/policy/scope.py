@@ -134,11 +134,13 @@ class Scope(msgspec.Struct, frozen=True):
     """How many sites may join those of the job, because pages link to them."""
     max_sites_per_domain: int | None = None
     max_sites_per_page: int | None = None
+    exact: frozenset[str] = frozenset()
+    """Hosts of which only the ports in `hosts`, and the usual one, are in scope."""
 
     def judge_list(self, page: Page, own: SiteScope | None = None) -> Exclusion | None:
         """`judge` for a sitemap or feed, which is read and not stored: its path and extension do not
         matter."""
-        if not _takes_in(self.hosts, self.suffixes, page.site):
+        if not _takes_in(self.hosts, self.exact, self.suffixes, page.site):
             return Exclusion.OTHER_HOST
         max_depth = self.max_depth if own is None or own.max_depth is None else own.max_depth
         if max_depth is not None and page.depth > max_depth:
@@ -180,7 +182,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     def widened(self, site: str) -> Scope:
         """A copy with one more site in scope."""
-        if _takes_in(self.hosts, self.suffixes, site):
+        if _takes_in(self.hosts, self.exact, self.suffixes, site):
             return self
         return structs.replace(self, hosts=self.hosts | {site.partition("://")[2]})
 
@@ -199,11 +201,11 @@ def host_of(site: str) -> str:
 
 # The same sites are checked again and again; the cache makes the cost independent of the number of rules.
 @functools.lru_cache(maxsize=65536)
-def _takes_in(hosts: frozenset[str], suffixes: tuple[str, ...], site: str) -> bool:
+def _takes_in(hosts: frozenset[str], exact: frozenset[str], suffixes: tuple[str, ...], site: str) -> bool:
     if not hosts and not suffixes:
         return True
     host = host_of(site)
-    if host in hosts or site.partition("://")[2] in hosts:
+    if site.partition("://")[2] in hosts or (host in hosts and host not in exact):
         return True
     return any(_is_under(host, suffix.lower().lstrip(".")) for suffix in suffixes)
 

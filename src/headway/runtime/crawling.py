@@ -171,7 +171,12 @@ class CrawlRun:
         now = self._clock.now()
         self._fetcher = build_fetcher(job, self._clock)
         self.folder = RunFolder.open(
-            folder, without_password(job), now, waiting_order=waiting_order(job), warc_info=warc_info_of(job)
+            folder,
+            without_password(job),
+            now,
+            warc_info=warc_info_of(job),
+            waiting_order=waiting_order(job),
+            limits_of=job.limits_of,
         )
         snapshot = self.folder.snapshot
         self.started_at = snapshot.started_at if snapshot is not None else now

@@ -6,7 +6,7 @@ import mmap
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ import msgspec
 
 from headway.archive.files import clear_errors
 from headway.engine.availability import REACHABLE_AGAIN, UNREACHABLE_SINCE
-from headway.engine.start_pages import FETCHED, NOT_FETCHED
+from headway.engine.start_pages import FETCHED, NOT_FETCHED, REDIRECTS, site_of
 from headway.model.command import Copy, PageState, SaveAgain, SaveSettled, Saving
 from headway.model.page import AGAIN, Kind, Page, PageKey, Sighting, Site
 from headway.policy.politeness import TROUBLE, UNREACHABLE
@@ -237,6 +237,73 @@ def try_again(connection: sqlite3.Connection) -> int:
         for statement in _TRY_AGAIN:
             connection.execute(statement)
     connection.execute("DROP TABLE given_up")
+    return int(count)
+
+
+Limits = tuple[int | None, int | None]
+"""The `max_pages` and `max_bytes` of a site."""
+LimitsOf = Callable[[Collection[Site]], Mapping[Site, Limits]]
+"""The limits that the job gives to sites; those that it does not name are missing."""
+
+_LIMITED = """
+    SELECT site.site, site.id, max_pages, max_bytes, site.done, site.wire_bytes
+    FROM site JOIN task ON task.site_id = site.id
+    WHERE (max_pages > 0 OR (max_pages IS NULL AND max_bytes NOT NULL))
+          AND site.id IN (SELECT site_id FROM outcome WHERE kind = ? AND pages > 0)"""
+_LEADS_TO = (
+    "SELECT notice.subject, site.site FROM notice JOIN site ON site.id = notice.site_id WHERE what = ?"
+)
+_LEFT_OUT = """
+    CREATE TEMP TABLE left_out AS
+    SELECT seen.site_id, row_number() OVER (ORDER BY page.depth, page.id)
+               + (SELECT coalesce(max(place), 0) FROM waiting) AS place,
+           seen.key, page.path, page.depth
+    FROM page JOIN seen ON seen.site_id = page.site_id AND seen.key = page.key AND seen.page_id = page.id
+    WHERE page.kind = ? AND page.state = 'excluded' AND page.detail = '' AND seen.place IS NULL
+          AND page.site_id IN (SELECT value FROM json_each(?))"""
+_TAKE_IN = (
+    """INSERT INTO waiting (site_id, place, key, path, depth, attempt, rank)
+       SELECT site_id, place, key, path, depth, 0, 0.0 FROM left_out ORDER BY site_id, place""",
+    """UPDATE seen SET page_id = NULL, place = left_out.place FROM left_out
+       WHERE left_out.site_id = seen.site_id AND left_out.key = seen.key""",
+    """UPDATE site SET excluded = excluded - pages, ended_at = NULL
+       FROM (SELECT site_id, count(*) AS pages FROM left_out GROUP BY site_id) AS found
+       WHERE found.site_id = site.id""",
+    f"""UPDATE outcome SET pages = outcome.pages - found.pages
+       FROM (SELECT site_id, count(*) AS pages FROM left_out GROUP BY site_id) AS found
+       WHERE found.site_id = outcome.site_id AND kind = '{Kind.LIMIT}' AND reason = ''""",  # noqa: S608
+    "DELETE FROM outcome WHERE pages <= 0",
+    "UPDATE crawl SET waiting_order = ''",
+)
+
+
+def take_in_left_out(connection: sqlite3.Connection, limits_of: LimitsOf) -> int:
+    """Queue the pages beyond the limits of sites whose limits the job has raised; returns how many.
+    The caller ranks the waiting pages, in the same transaction or the next."""
+    limited = connection.execute(_LIMITED, (Kind.LIMIT.value,)).fetchall()
+    if not limited:
+        return 0
+    # A site to which another one leads has the limits of that one.
+    sources = {site_of(url): source for url, source in connection.execute(_LEADS_TO, (REDIRECTS,))}
+    found = limits_of({site for site, *_ in limited} | set(sources.values()))
+    raised = []
+    for site, number, max_pages, max_bytes, done, wire_bytes in limited:
+        origin, passed = site, {site}
+        while origin not in found and (source := sources.get(origin)) is not None and source not in passed:
+            passed.add(source)
+            origin = source
+        if (limits := found.get(origin)) is None or limits == (max_pages, max_bytes):
+            continue
+        if (limits[0] is None or done < limits[0]) and (limits[1] is None or wire_bytes < limits[1]):
+            raised.append(number)
+    if not raised:
+        return 0
+    connection.execute(_LEFT_OUT, (Kind.LIMIT.value, msgspec.json.encode(raised).decode()))
+    (count,) = connection.execute("SELECT count(*) FROM left_out").fetchone()
+    if count:
+        for statement in _TAKE_IN:
+            connection.execute(statement)
+    connection.execute("DROP TABLE left_out")
     return int(count)
 
 

@@ -22,6 +22,7 @@ from headway.model.page import Page
 from headway.policy.yielding import LinkEstimate, Look
 from headway.ports import Notes
 from headway.store.reader import DATABASE, open_reader
+from headway.store.recrawl import LimitsOf
 from headway.store.repair import cut_back
 from headway.store.rows import append_lines, cdxj_lines
 from headway.store.sqlite import SqliteStore
@@ -130,7 +131,8 @@ class RunFolder:
         self.repaired = ""
         """What a power cut has destroyed, and how it was repaired."""
         self.tried_again = 0
-        """How many pages wait again whose servers could not be reached in earlier sessions."""
+        """How many pages wait again whose servers could not be reached in earlier sessions, or that were
+        beyond a limit."""
 
     def add_item(self, item: object) -> None:
         """Write a line of `items.jsonl`, which exists only if rules extract items."""
@@ -147,8 +149,10 @@ class RunFolder:
         *,
         warc_info: Mapping[str, str] | None = None,
         waiting_order: WaitingOrder | None = None,
+        limits_of: LimitsOf | None = None,
     ) -> Self:
-        """Begin a crawl in a new or empty folder, or continue the one in it."""
+        """Begin a crawl in a new or empty folder, or continue the one in it. `limits_of`: the limits that the
+        job has now."""
         path = Path(path)
         _check_place(path)
         with ExitStack() as opened:
@@ -159,7 +163,7 @@ class RunFolder:
             with clear_errors(path):
                 for name in _FOLDERS:
                     (path / name).mkdir(mode=0o755, exist_ok=True)
-            tried_again = store.try_again()
+            tried_again = store.try_again(limits_of)
             if waiting_order is not None:
                 store.order_waiting(waiting_order.name, waiting_order.rank_of)
             repaired = store.repair(path)

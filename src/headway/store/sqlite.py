@@ -147,10 +147,13 @@ class SqliteStore:
             self._connection.execute(sql.RANK_ANEW)
             self._connection.execute("UPDATE crawl SET waiting_order = ?", (name,))
 
-    def try_again(self) -> int:
-        """Queue the pages whose servers could not be reached in earlier sessions; returns how many."""
+    def try_again(self, limits_of: recrawl.LimitsOf | None = None) -> int:
+        """Queue the pages whose servers could not be reached in earlier sessions, and those beyond limits
+        that the job has raised since; returns how many."""
         with self._transaction():
             count = recrawl.try_again(self._connection)
+            if limits_of is not None:
+                count += recrawl.take_in_left_out(self._connection, limits_of)
         if count:
             self._numbers = self._read_numbers()
         return count
