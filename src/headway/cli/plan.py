@@ -32,6 +32,7 @@ from headway.report.plan_text import (
     most_telling,
     objective_line,
     plan_document,
+    shared_lines,
     site_table,
     verdict_lines,
 )
@@ -192,6 +193,7 @@ def _show(plan: StartPlan, outlook: Outlook, at_most: Outlook | None) -> None:
     console.print()
     if plan.assumptions:
         console.print(assumption_table(plan.assumptions, shown, plan.problem.cap_bytes_per_s))
+        print_lines(console, *shared_lines(plan.assumptions))
     print_lines(console, objective_line(outlook.schedule))
 
 

@@ -24,6 +24,7 @@ from headway.engine.demands import (
     LEFT,
     SPREAD,
     DemandTable,
+    SharedLimits,
     mean_page_bytes,
 )
 from headway.engine.frontier import Frontier
@@ -196,13 +197,17 @@ class BandwidthPlanner:
         *,
         by_processes: bool = False,
         rules: BySite[SiteRules] | None = None,
+        limits: SharedLimits | None = None,
     ) -> None:
-        """`rules`: what sites have of their own. `knowledge`: what an earlier run measured of the sites.
-        `by_processes`: each site is crawled by a process of its own, which holds the rate of its site."""
+        """`rules`: what sites have of their own. `limits`: of servers and domains that
+        sites share. `knowledge`: what an earlier run measured of the sites. `by_processes`: each site is
+        crawled by a process of its own, which holds the rate of its site."""
         self._allocator = allocator
         self.prediction = prediction
         self._by_processes = by_processes
-        self.table = DemandTable(politeness, prediction, knowledge, by_processes=by_processes, rules=rules)
+        self.table = DemandTable(
+            politeness, prediction, knowledge, by_processes=by_processes, rules=rules, limits=limits
+        )
         self._frontier: Frontier | None = None
         self._capacity: Capacity | None = None
         self._most_bytes_per_s = UNBOUNDED
@@ -301,6 +306,7 @@ class BandwidthPlanner:
         capacity_bytes_per_s = self._most_bytes_per_s = bound.capacity_bytes_per_s
         while len(self._update(now, stats, frontier)) == _ROWS_UPDATED_AT_ONCE:
             yield now
+        self.table.share()
         rows = self.table.wanting_rows()
         is_large = len(rows) > _ROWS_AT_ONCE
         self._rows = len(rows)

@@ -29,6 +29,7 @@ from headway.planning.estimate import (
     Evidence,
     Knowledge,
     Remaining,
+    SharedBy,
     SiteAssumptions,
     SiteFacts,
     cap_bytes_per_s,
@@ -41,6 +42,8 @@ from headway.planning.problem import FloatArray, IntArray
 from headway.planning.problem import Timetable as Capacity
 from headway.policy.politeness import Politeness
 from headway.policy.prediction import Prediction
+from headway.policy.scope import host_of, is_address, registered_domain
+from headway.policy.server_groups import GroupRules, ServerGroups, address_in, server_key
 from headway.policy.site_rules import BySite, SiteRules
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
@@ -49,13 +52,102 @@ _MOST_ALIKE = 4096
 
 IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
 ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT, IS_CAPPED = range(9, 16)
+OWN_CAP, OWN_FAST_CAP, PAGE_S, FAST_PAGE_S, SIZE = range(16, 21)
 """The columns. `LEFT` is `EXPECTED` with a margin for its uncertainty;
 `FAST_CAP` is the highest rate if our own link were no limit, `RUDE_CAP` also without pauses between requests;
 `IS_KNOWN`: the user or an earlier run has given the size; `SPREAD`: the deviation of the logarithm of what is
 left from what is expected; `IS_SHUT`: outside the windows of the site. `DUE_AT` is the deadline without the
 time until then at which the site is shut, `TOLD_DUE_AT` the deadline itself. `IS_CAPPED`: the highest rate is
-the `cap` of the job."""
-_COLUMNS = 16
+the `cap` of the job. `OWN_CAP` and `OWN_FAST_CAP`: the rates without other sites of its server or domain.
+`PAGE_S` and `FAST_PAGE_S`: how long a page takes without a pause, `SIZE` how large it is."""
+_COLUMNS = 21
+_MOST_GROUPED = 200_000
+"""Of sites without a deadline, only so many are compared with the others of their servers and domains."""
+
+
+class SharedLimit:
+    """A server or a domain: an interval that the pages of all its sites keep together."""
+
+    __slots__ = ("connections", "has_own_rule", "key", "pause_s", "rows")
+
+    def __init__(self, key: str, pause_s: float, connections: int, *, has_own_rule: bool) -> None:
+        self.key = key
+        self.pause_s = pause_s
+        self.connections = connections
+        self.has_own_rule = has_own_rule
+        self.rows: list[int] = []
+
+
+class SharedLimits:
+    """The servers and domains of the sites, by row. A domain is known from the name of a site, its server
+    from an address in its place, or else once the name has been looked up."""
+
+    def __init__(self, rules: GroupRules | None, politeness: Politeness) -> None:
+        self._rules = None if rules is None else ServerGroups(rules)
+        self._politeness = politeness
+        self._domains: dict[str, SharedLimit] = {}
+        self._servers: dict[str, SharedLimit] = {}
+        self._domain_of: dict[int, SharedLimit | None] = {}
+        self._server_of: dict[int, SharedLimit] = {}
+
+    def note(self, row: int, site_stats: SiteStats) -> None:
+        """Take in a site, and its server once that is known."""
+        if self._rules is None:
+            return
+        if row not in self._domain_of:
+            if len(self._domain_of) >= _MOST_GROUPED and site_stats.task.deadline_at is None:
+                return
+            domain = registered_domain(host_of(site_stats.site))
+            has_group = "." in domain and not is_address(domain)
+            self._domain_of[row] = self._join(row, site_stats.site, domain) if has_group else None
+        server = site_stats.server_group
+        if server is None and (address := address_in(site_stats.site)):
+            is_of_job = bool(site_stats.task.seeds)
+            server = server_key(address, site_stats.site, self._rules.rules, is_of_job=is_of_job)
+        before = self._server_of.get(row)
+        if server and (before is None or before.key != server):
+            if before is not None:
+                before.rows.remove(row)
+                del self._server_of[row]
+            joined = self._join(row, site_stats.site, server, is_server=True)
+            if joined is not None:
+                self._server_of[row] = joined
+
+    def _join(self, row: int, site: Site, key: str, *, is_server: bool = False) -> SharedLimit | None:
+        assert self._rules is not None
+        known = self._servers if is_server else self._domains
+        group = known.get(key)
+        politeness = self._politeness.of(site)
+        if group is None:
+            interval_s, connections = self._rules.limits_of(key, is_server=is_server)
+            has_own_rule = self._rules.has_own_rule(key)
+            pause_s = interval_s / politeness.pages_per_connection
+            group = known[key] = SharedLimit(key, pause_s, connections, has_own_rule=has_own_rule)
+        if self._rules.rules.follow_sites and not group.has_own_rule:
+            # What a person allows for a site holds for its server and its domain.
+            own_s = politeness.interval_s / politeness.pages_per_connection
+            group.pause_s = min(group.pause_s, own_s)
+        group.rows.append(row)
+        return group
+
+    def of(self, row: int) -> list[SharedLimit]:
+        """The domain and the server of a site, if they have an interval."""
+        found = (self._domain_of.get(row), self._server_of.get(row))
+        return [group for group in found if group is not None and group.pause_s > 0]
+
+    def all(self) -> list[SharedLimit]:
+        """Those that several sites share."""
+        groups = (*self._domains.values(), *self._servers.values())
+        return [group for group in groups if group.pause_s > 0 and len(group.rows) > 1]
+
+
+def shared_ends_s(work_s: FloatArray, due_at: FloatArray) -> FloatArray:
+    """When each of the sites of a group ends at the earliest, if they are served in the order of their
+    deadlines: those with one deadline end together. `work_s`: how long the group works for each."""
+    _, place = np.unique(due_at, return_inverse=True)
+    totals_s: FloatArray = np.bincount(place, weights=work_s).astype(np.float64)
+    ends_s: FloatArray = np.cumsum(totals_s, dtype=np.float64)[place]
+    return ends_s
 
 
 class DemandTable:
@@ -69,8 +161,12 @@ class DemandTable:
         *,
         by_processes: bool = False,
         rules: BySite[SiteRules] | None = None,
+        limits: SharedLimits | None = None,
     ) -> None:
         self._rules = rules or BySite()
+        self._limits = limits or SharedLimits(None, politeness)
+        self._to_share: dict[str, SharedLimit] = {}
+        """The servers and domains of which a site has changed."""
         self._by_processes = by_processes
         self._politeness = politeness
         self.prediction = prediction
@@ -112,9 +208,56 @@ class DemandTable:
         rows = []
         for queue in queues:
             self._sites[queue.number] = queue.site
-            rows.append(self._row(now, stats.look_at(queue.site), queue, most_bytes_per_s))
+            site_stats = stats.look_at(queue.site)
+            self._limits.note(queue.number, site_stats)
+            for group in self._limits.of(queue.number):
+                self._to_share[group.key] = group
+            rows.append(self._row(now, site_stats, queue, most_bytes_per_s))
+        # Until the next plan, a site keeps the part of its server and its domain that it had.
+        parts = [self._part(number) for number in numbers]
         self._rows[numbers] = rows
+        for number, (part, fast_part) in zip(numbers, parts, strict=True):
+            if part < 1.0 or fast_part < 1.0:
+                self._rows[number, CAP] *= part
+                self._rows[number, FAST_CAP] *= fast_part
         self.rows_computed += len(rows)
+
+    def _part(self, row: int) -> tuple[float, float]:
+        values = self._rows[row]
+        if not values[OWN_CAP] or math.isinf(values[OWN_CAP]) or math.isinf(values[OWN_FAST_CAP]):
+            return 1.0, 1.0
+        return float(values[CAP] / values[OWN_CAP]), float(values[FAST_CAP] / values[OWN_FAST_CAP])
+
+    def share(self) -> None:
+        """Divide the pages that a server or a domain can give among its sites, where something has changed.
+        Each site has the rate at which it ends when the sites are served in the order of their deadlines."""
+        if not self._to_share:
+            return
+        changed, self._to_share = self._to_share, {}
+        touched = np.unique(
+            [row for group in changed.values() for row in group.rows if row < len(self._sites)]
+        )
+        touched = touched.astype(np.int64)
+        self._rows[touched, CAP] = self._rows[touched, OWN_CAP]
+        self._rows[touched, FAST_CAP] = self._rows[touched, OWN_FAST_CAP]
+        both = dict(changed)
+        for row in touched.tolist():
+            for group in self._limits.of(row):
+                both[group.key] = group
+        for group in both.values():
+            self._share_among(group)
+
+    def _share_among(self, group: SharedLimit) -> None:
+        rows = np.array([row for row in group.rows if row < len(self._sites)], dtype=np.int64)
+        values = self._rows[rows]
+        rows = rows[(values[:, IS_OPEN] > 0) & (values[:, EXPECTED] > 0) & (values[:, IS_SHUT] == 0)]
+        values = self._rows[rows]
+        for cap, page in ((CAP, PAGE_S), (FAST_CAP, FAST_PAGE_S)):
+            pages = np.maximum(values[:, EXPECTED], 1.0) / values[:, SIZE]
+            work_s = pages * (group.pause_s + values[:, page]) / group.connections
+            ends_s = shared_ends_s(work_s, values[:, DUE_AT])
+            most = np.maximum(values[:, EXPECTED], 1.0) / ends_s
+            self._rows[rows, cap] = np.minimum(self._rows[rows, cap], most)
 
     def _make_room(self, rows: int) -> None:
         self._sites += [Site("")] * (rows - len(self._sites))
@@ -128,6 +271,8 @@ class DemandTable:
     ) -> tuple[float, ...]:
         task = site_stats.task
         if site_stats.answers or site_stats.in_flight or site_stats.site in self._knowledge.sites:
+            return self._computed(now, site_stats, queue, most_bytes_per_s)
+        if self._rules and self._rules.of(site_stats.site) is not None:
             return self._computed(now, site_stats, queue, most_bytes_per_s)
         key = (
             queue.waiting,
@@ -148,7 +293,8 @@ class DemandTable:
                 self._alike.clear()
             row = self._alike[key] = self._computed(now, site_stats, queue, most_bytes_per_s)
         due_at = math.inf if task.deadline_at is None else task.deadline_at
-        return (*row[:DUE_AT], due_at, task.weight, *row[WEIGHT + 1 :])
+        told = (*row[WEIGHT + 1 : TOLD_DUE_AT], due_at, *row[TOLD_DUE_AT + 1 :])
+        return (*row[:DUE_AT], due_at, task.weight, *told)
 
     def _computed(
         self, now: Instant, site_stats: SiteStats, queue: MemorySiteQueue, most_bytes_per_s: BytesPerSecond
@@ -162,6 +308,8 @@ class DemandTable:
         fast_cap = self._cap(now, site_stats, mean_page_bytes(site_stats), UNBOUNDED)
         due_at = told_due_at = math.inf if task.deadline_at is None else task.deadline_at
         is_shut = False
+        rate = self._server_rate(now, site_stats)
+        page_s = size / min(rate, most_bytes_per_s or UNBOUNDED)
         if self._rules and (rules := self._rules.of(task.site)) is not None:
             is_shut = not rules.hours.is_open(now)
             due_at -= rules.hours.shut_s(now, due_at)
@@ -177,11 +325,16 @@ class DemandTable:
             spread_of(evidence),
             site_stats.answers,
             max(cap, fast_cap),
-            max(cap, fast_cap, self._server_rate(now, site_stats)),
+            max(cap, fast_cap, rate),
             0.0 if evidence.whole_bytes is None else 1.0,
             1.0 if is_shut else 0.0,
             told_due_at,
             1.0 if task.cap_bytes_per_s is not None and fast_cap >= task.cap_bytes_per_s else 0.0,
+            cap,
+            max(cap, fast_cap),
+            page_s,
+            size / rate,
+            size,
         )
 
     # -- columns ----------------------------------------------------------------------------------------
@@ -237,7 +390,9 @@ class DemandTable:
         due_at = float(self._rows[row, DUE_AT])
         if math.isinf(due_at):
             return FOREVER
-        return Instant(due_at - float(self._rows[row, LEFT]) / float(self._rows[row, CAP]))
+        # In its turn a site has its server and its domain to itself: who is next is decided by that.
+        most = float(self._rows[row, OWN_CAP]) or float(self._rows[row, CAP])
+        return Instant(due_at - float(self._rows[row, LEFT]) / most)
 
     def remaining(self, row: int) -> Remaining | None:
         """The estimated remaining bytes of a site, with their range."""
@@ -292,7 +447,16 @@ class DemandTable:
             Assumption(usual.value, MEASURED) if seen else usual,
             Assumption(self._server_rate(now, site_stats), rate_source),
             self.pause_s(site_stats),
+            self._shared_of(queue.number),
         )
+
+    def _shared_of(self, row: int) -> tuple[SharedBy, ...]:
+        found = []
+        for group in self._limits.of(row):
+            sites = sum(1 for each in group.rows if each < len(self._sites) and self._rows[each, IS_OPEN] > 0)
+            if sites > 1:
+                found.append(SharedBy(group.key, sites, group.pause_s, group.connections))
+        return tuple(found)
 
     def remaining_now(self, site_stats: SiteStats, queue: MemorySiteQueue) -> Remaining:
         """As `remaining`, from what is known at this moment."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headway.engine.bandwidth import LinkBound
+from headway.engine.demands import SharedLimits, shared_ends_s
 from headway.engine.frontier import Frontier
 from headway.engine.site_queue import MemorySiteQueue
 from headway.engine.stats import CrawlStats, SiteStats
@@ -104,8 +105,10 @@ class Forecaster:
         max_connections: int,
         rules: BySite[SiteRules] | None = None,
         table: ForecastTable = SHIPPED,
+        limits: SharedLimits | None = None,
     ) -> None:
         self._politeness = politeness
+        self._limits = limits or SharedLimits(None, politeness)
         self._rules = rules or BySite()
         self._hours: dict[int, SiteHours] = {}
         """By row, of the sites with windows."""
@@ -199,6 +202,7 @@ class Forecaster:
                 yield
                 ends_s = yield from expected_ends_in_steps(groups, link, self._max_connections)
                 points[rows] = ends_s[group_of]
+            self._apply_limits(points, rows, work)
         for row, hours in self._hours.items():
             if row < len(points) and not math.isnan(points[row]):
                 points[row] = hours.wall_s(now, float(points[row]))
@@ -208,6 +212,23 @@ class Forecaster:
             longest_s = float(points[rows].max())
             self._crawl = self._range(longest_s, self._crawl_factors, self.crawl_level, least_s)
             self._remember(now, rows, points[rows])
+
+    def _apply_limits(self, points: Floats, rows: Numbers, work: Workload) -> None:
+        """The sites of a server or a domain take turns, so none ends before its turn."""
+        groups = self._limits.all()
+        if not groups:
+            return
+        place = np.full(self._count, -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        for group in groups:
+            members = np.array([row for row in group.rows if row < self._count], dtype=np.int64)
+            members = members[place[members] >= 0]
+            if len(members) > 1:
+                places = place[members]
+                page_s = work.overhead_s[places] + work.page_bytes[places] / work.server_bytes_per_s[places]
+                work_s = work.pages[places] * (group.pause_s + page_s) / group.connections
+                ends_s = shared_ends_s(work_s, self._rows[members, DUE_AT])
+                points[members] = np.maximum(points[members], ends_s)
 
     def of(self, queue: MemorySiteQueue) -> SiteForecast | None:
         """The forecast of a site at the last look; None for one that is complete, or was not known then."""
@@ -312,6 +333,7 @@ class Forecaster:
             site_stats = stats.look_at(queue.site)
             was_open = self._rows[row, IS_OPEN] > 0
             self._rows[row] = self._row(site_stats, queue, self._rows[row])
+            self._limits.note(row, site_stats)
             pages = site_stats.growth.pages
             if self._rows[row, IS_OPEN] > 0:
                 if queue.due and pages >= _FEW_PAGES and pages >= _GROWN * self._rows[row, PAGES_AT]:

@@ -280,6 +280,15 @@ GIVEN, MEASURED, LISTED, DEFAULT = "given", "measured", "sitemap", "default"
 NO_FACTS = SiteFacts()
 
 
+class SharedBy(msgspec.Struct, frozen=True):
+    """A server or a registered domain whose interval the pages of several sites keep together."""
+
+    name: str
+    sites: int
+    pause_s: float
+    connections: int
+
+
 class SiteAssumptions(msgspec.Struct, frozen=True):
     """What the planner assumes of a site."""
 
@@ -291,6 +300,8 @@ class SiteAssumptions(msgspec.Struct, frozen=True):
     """Of the server alone, without the limit of the link and the pauses between requests."""
     pause_s: float
     """The politeness interval between two requests to the site."""
+    shared: tuple[SharedBy, ...] = ()
+    """What it has in common with other sites of the crawl."""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):

@@ -244,9 +244,9 @@ class ServerGroups:
         dot, has no group."""
         found: list[Group] = []
         if server:
-            found.append(self._groups.get(server) or self._new_server(server))
+            found.append(self._groups.get(server) or self._new(server, is_server=True))
         if "." in domain and not is_address(domain):
-            found.append(self._groups.get(domain) or self._new_domain(domain))
+            found.append(self._groups.get(domain) or self._new(domain, is_server=False))
         return tuple(found)
 
     def shorten(self, groups: Sequence[Group], interval_s: Seconds) -> None:
@@ -256,21 +256,29 @@ class ServerGroups:
             if interval_s < group.base_interval_s and group.key not in self._domains:
                 group.base_interval_s = interval_s
 
-    def _new_server(self, key: str) -> Group:
+    def limits_of(self, key: str, *, is_server: bool) -> tuple[Seconds, int]:
+        """The interval of a server or a domain, and how many requests it may have under way in the end."""
+        if is_server:
+            interval_s, rule = self.rules.server_interval_s, self._rule_of_server(key)
+        else:
+            interval_s, rule = self.rules.domain_interval_s, self._domains.get(key, _NO_RULE)
+        interval_s = interval_s if rule.interval_s is None else rule.interval_s
+        return interval_s, rule.connections or self.rules.connections
+
+    def has_own_rule(self, key: str) -> bool:
+        return key in self._domains
+
+    def _rule_of_server(self, key: str) -> GroupRule:
         parsed = _parsed(key.partition(" ")[0].partition("/")[0])
         for network, rule in self._networks:
             if parsed is not None and parsed in network:
-                return self._new(key, self.rules.server_interval_s, rule)
-        return self._new(key, self.rules.server_interval_s, _NO_RULE)
+                return rule
+        return _NO_RULE
 
-    def _new_domain(self, domain: str) -> Group:
-        return self._new(domain, self.rules.domain_interval_s, self._domains.get(domain, _NO_RULE))
-
-    def _new(self, key: str, interval_s: Seconds, rule: GroupRule) -> Group:
+    def _new(self, key: str, *, is_server: bool) -> Group:
         if len(self._groups) >= _MOST_GROUPS:
             self._forget_idle()
-        interval_s = interval_s if rule.interval_s is None else rule.interval_s
-        connections = rule.connections or self.rules.connections
+        interval_s, connections = self.limits_of(key, is_server=is_server)
         is_granted = not self.rules.is_shared or not interval_s
         group = self._groups[key] = Group(key, interval_s, connections, is_granted=is_granted)
         if interval_s and self.not_before > self._now:

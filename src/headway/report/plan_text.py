@@ -293,6 +293,8 @@ def _too_slow_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions]) ->
         data = float(problem.data_bytes[site])
         page, rate = assumed.page_bytes, assumed.rate_bytes_per_s
         pause = f", one each {format_duration(assumed.pause_s)} (interval)" if assumed.pause_s else ""
+        for each in assumed.shared:
+            pause += f", in turns with the other {each.sites - 1} sites of {each.name}"
         due_s = float(problem.deadline_s[site])
         if data / cap <= due_s:
             # The site is fast enough, so the link is closed for too long.
@@ -319,6 +321,23 @@ def _too_slow_lines(outlook: Outlook, assumptions: Sequence[SiteAssumptions]) ->
     if any(assumptions[site].data_bytes.source == DEFAULT for site in sites):
         cures.append("the real size of the site (data, --probe, or an earlier run)")
     return [*lines, f"What helps: {', '.join(cures[:-1])}, or {cures[-1]}."]
+
+
+def shared_lines(assumptions: Sequence[SiteAssumptions]) -> list[str]:
+    """Which sites share an interval, so that they are served in turns."""
+    groups = sorted({each for one in assumptions for each in one.shared}, key=lambda each: -each.sites)
+    lines = []
+    for each in groups[:_MOST_NAMED]:
+        at_once = f", {each.connections} requests at once" if each.connections > 1 else ""
+        lines.append(
+            f"The {each.sites} sites of {each.name} share its interval: one page each "
+            f"{format_duration(each.pause_s)}{at_once}, in the order of their deadlines."
+        )
+    if len(groups) > _MOST_NAMED:
+        lines.append(f"So do the sites of {len(groups) - _MOST_NAMED} more domains and servers.")
+    if assumptions:
+        lines.append("Names of different domains may have one server, which only a crawl finds out.")
+    return lines
 
 
 def margin_line(outlook: Outlook, at_most: Outlook) -> str:

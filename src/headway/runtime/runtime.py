@@ -16,6 +16,7 @@ from msgspec import structs
 from headway.config.job import Job
 from headway.config.values import rate, toml
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
+from headway.engine.demands import SharedLimits
 from headway.engine.forecast import Forecaster
 from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
@@ -36,6 +37,7 @@ from headway.policy.ordering.simple import LongestWait
 from headway.policy.politeness import Politeness, RetryPolicy
 from headway.policy.prediction import Prediction, ServerTally
 from headway.policy.revisit import AdaptiveRevisit, FixedRevisit, RevisitPolicy
+from headway.policy.server_groups import GroupRules
 from headway.policy.site_rules import BySite, SiteRules
 from headway.policy.timetable import QuotaTally, Timetable
 from headway.policy.traps import Mirroring, TrapWatch
@@ -216,6 +218,7 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
     prediction = Prediction(_NEW_SERVER, job.calendar)
     prediction.restore(circumstances.knowledge.servers)
     admits = is_planned and crawl.admission_depth is not None
+    limits = None if circumstances.by_processes else SharedLimits(_shared_rules(job), politeness)
     return Engine(
         Policies(
             ordering=circumstances.ordering or build_ordering(job),
@@ -258,13 +261,26 @@ def build_engine(job: Job, circumstances: Circumstances = WHOLE, *, finds_server
             circumstances.knowledge,
             by_processes=circumstances.by_processes,
             rules=rules,
+            limits=limits,
         )
         if is_planned
         else None,
         forecaster=Forecaster(
-            politeness, circumstances.knowledge, max_connections=crawl.max_connections, rules=rules
+            politeness,
+            circumstances.knowledge,
+            max_connections=crawl.max_connections,
+            rules=rules,
+            limits=limits,
         ),
     )
+
+
+def _shared_rules(job: Job) -> GroupRules:
+    """What sites share by the planner: through a proxy, whose address all answers have, only the domain."""
+    if job.file.crawl.proxy is None:
+        return job.groups
+    of_domains = tuple(rule for rule in job.groups.exceptions if rule.domain)
+    return structs.replace(job.groups, server_interval_s=Seconds(0.0), exceptions=of_domains)
 
 
 def _per_server(job: Job) -> int | None:
