@@ -179,7 +179,7 @@ def check_sites_keep_their_sums(open_store: OpenStore) -> None:
     _expect(record.started_at, _BEGAN_AT + 9.5, "the site began when its first page was asked for")
 
 
-def check_sites_keep_their_manners(open_store: OpenStore) -> None:
+def check_sites_keep_their_politeness(open_store: OpenStore) -> None:
     free_at, expires_at, ended_at = (
         Instant(1_700_000_100.125),
         Instant(1_700_086_400.0),

@@ -9,7 +9,7 @@ from tests.support.runs import make_run
 
 from headway.report.run_page import write_report
 from headway.view.reporting import gather
-from headway.view.summary import manners_of
+from headway.view.summary import politeness_of
 
 
 def line(begun: str, took: str, url: str, status: int, kind: str) -> str:
@@ -31,7 +31,7 @@ LOG = "".join(
 
 def test_pauses_are_those_between_all_sites_of_a_domain(tmp_path: Path) -> None:
     (tmp_path / "crawl.log").write_text(LOG)
-    one, two, three = manners_of(tmp_path, [("http://three.example", 7)])
+    one, two, three = politeness_of(tmp_path, [("http://three.example", 7)])
     assert (one.domain, one.sites, one.requests, one.throttled) == ("one.example", 2, 3, 1)
     assert one.shortest_pause_s == pytest.approx(1.9)
     assert (two.domain, two.requests, two.shortest_pause_s, two.blocked) == ("two.example", 1, None, 1)

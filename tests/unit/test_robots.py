@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.http.robots import MAX_ROBOTS_BYTES, decode_robots, judge, rules_from_text
 from headway.policy.scope import product_token
@@ -216,3 +218,19 @@ def test_asking_about_nonsense_does_not_raise(url: str) -> None:
 def test_a_path_that_begins_with_two_slashes_is_a_path() -> None:
     assert not allows("User-agent: *\nDisallow: //x", "//x/y")
     assert not allows("User-agent: *\nDisallow: //x", "//x/y?q=ü")
+
+
+def longest_path(by_path: dict[str, dict[str, bool]], path: str) -> dict[str, bool]:
+    found = [prefix for prefix in by_path if path.startswith(prefix)]
+    return by_path[max(found, key=len)] if found else {}
+
+
+@given(st.lists(st.text("ab", max_size=8), min_size=1, max_size=12), st.lists(st.text("abc", max_size=10)))
+def test_the_preferences_of_the_longest_path_count(paths: list[str], pages: list[str]) -> None:
+    lines = [f"Content-Usage: /{path} tdm=n, p{number}=y" for number, path in enumerate(paths)]
+    rules = rules_from_text("\n".join(["User-agent: *", *lines, "Disallow:"]), "mybot/1.0")
+    by_path: dict[str, dict[str, bool]] = {}
+    for number, path in enumerate(paths):
+        by_path.setdefault(f"/{path}", {"tdm": False})[f"p{number}"] = True
+    for page in pages:
+        assert rules.preferences(f"https://example.org/{page}") == longest_path(by_path, f"/{page}")  # type: ignore[attr-defined]

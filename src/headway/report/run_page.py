@@ -40,7 +40,7 @@ def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
     style = resources.files(__package__).joinpath("run_style.css").read_text(encoding="utf-8")
     parts = [_head(facts), _tiles(facts), _missed(facts), _rounds(facts)]
     parts += [_figure(figure, facts, drawings[figure.name]) for figure in FIGURES if figure.name in drawings]
-    parts += [_collected(facts), _referenced(facts), _site_table(facts), _manners(facts)]
+    parts += [_collected(facts), _referenced(facts), _site_table(facts), _politeness(facts)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -288,9 +288,9 @@ def _site_table(facts: RunFacts) -> str:
     return f"<section><h2>Sites</h2>{table(header, rows, 6)}{note}</section>"
 
 
-def _manners(facts: RunFacts) -> str:
+def _politeness(facts: RunFacts) -> str:
     """For those who ask what a crawl did to their servers."""
-    if not facts.manners:
+    if not facts.politeness:
         return ""
     rows = [
         (
@@ -302,10 +302,10 @@ def _manners(facts: RunFacts) -> str:
             f"{each.blocked:,}",
             f"{each.denied:,}",
         )
-        for each in facts.manners[:_MOST_SITES]
+        for each in facts.politeness[:_MOST_SITES]
     ]
     header = ("domain", "sites", "requests", "shortest pause", "asked to wait", "blocked", "denied")
-    more = len(facts.manners) - len(rows)
+    more = len(facts.politeness) - len(rows)
     note = f" {more:,} more domains had longer pauses." if more > 0 else ""
     interval = "" if facts.interval_s is None else f" The interval of the job is {facts.interval_s:g} s."
     return (

@@ -25,7 +25,7 @@ from headway.store.run_folder import DECISIONS
 from headway.units import format_duration, format_rate, format_size, parse_duration
 from headway.view.link import LinkHistory, LinkSecond
 from headway.view.run import RunMonitor, RunView, SiteState
-from headway.view.summary import Manners, manners_of
+from headway.view.summary import DomainPoliteness, politeness_of
 
 Floats = NDArray[np.float64]
 
@@ -129,7 +129,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     missed: Sequence[Missed]
     marks: Sequence[Mark] = ()
     rounds: Sequence[Round] = ()
-    manners: Sequence[Manners] = ()
+    politeness: Sequence[DomainPoliteness] = ()
     """What each domain was asked, those with the shortest pauses first."""
     interval_s: float | None = None
     """Of the job."""
@@ -501,7 +501,7 @@ def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = 
             missed=(),
             marks=log.marks,
             rounds=rounds,
-            manners=manners_of(folder, sums.denied()),
+            politeness=politeness_of(folder, sums.denied()),
             interval_s=_interval_s(monitor.job),
         )
         missed = _missed(facts, sums, history, log, _interval_s(monitor.job))

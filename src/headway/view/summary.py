@@ -420,7 +420,7 @@ def _first_problem(reader: RunReader) -> str | None:
 # -- politeness: what an abuse desk asks for ----
 
 
-class Manners(msgspec.Struct, frozen=True):
+class DomainPoliteness(msgspec.Struct, frozen=True):
     """What the sites of a registered domain, or an address, were asked, by `crawl.log`."""
 
     domain: str
@@ -444,7 +444,7 @@ class _Asked:
         self.throttled = self.blocked = self.denied = 0
 
 
-def manners_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[Manners]:
+def politeness_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[DomainPoliteness]:
     """By domain, those with the shortest pauses first. `denied`: pages of sites that robots.txt denies."""
     domains: dict[str, _Asked] = {}
     for site, count in denied:
@@ -454,7 +454,7 @@ def manners_of(folder: Path, denied: Iterable[tuple[str, int]]) -> list[Manners]
         with log.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 _read_line(line, domains)
-    found = [_manners(domain, asked) for domain, asked in domains.items()]
+    found = [_politeness(domain, asked) for domain, asked in domains.items()]
     return sorted(found, key=_by_pause)
 
 
@@ -463,7 +463,7 @@ def _group_of(site: str) -> str:
     return site.partition("://")[2] if is_host_address(host) else registered_domain(host)
 
 
-def _by_pause(each: Manners) -> tuple[bool, float, int]:
+def _by_pause(each: DomainPoliteness) -> tuple[bool, float, int]:
     return each.shortest_pause_s is None, each.shortest_pause_s or 0.0, -each.requests
 
 
@@ -492,11 +492,11 @@ _LOG_COLUMNS = 10
 _NOT_ASKED = frozenset({*NEVER_ASKED, Kind.DNS, Kind.CANCELLED, Kind.LEASE_EXPIRED})
 
 
-def _manners(domain: str, asked: _Asked) -> Manners:
+def _politeness(domain: str, asked: _Asked) -> DomainPoliteness:
     order = np.argsort(np.frombuffer(asked.begins), kind="stable")
     begins, ends = np.frombuffer(asked.begins)[order], np.frombuffer(asked.ends)[order]
     pauses = begins[1:] - np.maximum.accumulate(ends)[:-1] if len(begins) > 1 else begins[:0]
-    return Manners(
+    return DomainPoliteness(
         domain,
         len(asked.sites),
         len(begins),
