@@ -181,8 +181,26 @@ def test_a_site_without_its_first_page_is_not_met(
     job = site_table(f"{bad.name}/", deadline="1 h") + site_table(f"{good.name}/", deadline="1 h")
     done, sites = crawl(tmp_path, job)
     assert done.returncode == 3, done.stderr
-    assert sites[bad.name]["verdict"] in {"missed", "unreachable"}
+    assert sites[bad.name]["verdict"] == "missed"
+    assert f"{bad.name}/" in sites[bad.name]["problem"]
     assert sites[good.name]["verdict"] == "met"
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_site_that_answers_without_a_page_is_not_called_unreachable(
+    tmp_path: Path, new_site: Callable[..., Site], status: int
+) -> None:
+    bad, good = new_site(lambda _: (status, b"", {})), new_site(pages)
+    done, sites = crawl(tmp_path, site_table(f"{bad.name}/") + site_table(f"{good.name}/"))
+    assert done.returncode == 3, done.stderr
+    assert sites[bad.name]["verdict"] == "failed"
+    assert f" {status})" in sites[bad.name]["problem"]
+    assert sites[bad.name]["unreachable_since"] is None
+    shown = subprocess.run(
+        [*HEADWAY, "status", "run"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "unreachable" not in shown.stdout
+    assert f"{bad.name}: first page not fetched: {bad.name}/ (" in shown.stdout
 
 
 @pytest.mark.parametrize("how", ["refuses", "answers 500"])

@@ -9,6 +9,7 @@ number.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
+from headway.policy.politeness import TROUBLE
 from headway.store.reader import CollectorNow, Sample, SiteNow, open_live_reader
 from headway.view.link import LinkFigures, LinkMeter, LinkSecond, sharing_log_of
 
@@ -99,7 +101,7 @@ class SiteState(msgspec.Struct, frozen=True, gc=False):
             return "open"
         if self.phase == "stopped":
             return "stopped"
-        if not self.has_content and self.done:
+        if not self.has_content and (self.done or self.failed):
             return "failed"
         return "met" if self.outlook == "met" else "done"
 
@@ -357,12 +359,24 @@ def state_of(
     )
 
 
+_ANSWER = re.compile(r"\(([a-z-]+) \d{3}\) at ")
+"""In the reason why a first page was not fetched: the outcome and the status of an answer."""
+
+
+def _has_answered(site: SiteNow) -> bool:
+    """Whether a site of which nothing was fetched works, and only refused, or did not have, its first page."""
+    answer = _ANSWER.search(site.start_problem)
+    return site.down_since is None and answer is not None and answer[1] not in TROUBLE
+
+
 def _phase_of(site: SiteNow, *, is_live: bool, is_busy: bool) -> Phase:
     # While a crawl runs, the end of a site is stored at once, the number of waiting pages only now and then.
     if site.ended_at is not None and (is_live or not site.waiting):
         if site.is_stopped:
             return "stopped"
-        return "unreachable" if not site.done and site.failed else "done"
+        if not site.done and site.failed and not _has_answered(site):
+            return "unreachable"
+        return "done"
     if not is_live:
         return "open"
     return "fetching" if is_busy else "waiting"
