@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import os
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
 
+from headway.cli.crawl import _say_shortage, _say_shut
 from headway.cli.frame import Log
 from headway.cli.running import Progress, display_of, line_of
+from headway.config.job import Job, build_job
+from headway.config.reading import Source, convert
 from headway.errors import StoreError
 from headway.view.link import LinkFigures
 from headway.view.run import ErrorCount, Phase, RobotsTrouble, RunView, SiteState
@@ -113,6 +117,43 @@ def test_the_plain_line_has_the_sums_the_rate_and_the_errors() -> None:
     for word in ("123 pages done", "45 waiting", "7 failed", "8.9 MB", "95 KB/s of 100 KB/s", "3 missing"):
         assert word in line
     assert " of " not in line_of(view_of(1, bound=None))
+
+
+def test_a_closed_crawl_says_until_when() -> None:
+    view = view_of(1, bound=0.0, closed_until=1000.0 + 3600.0)
+    assert "closed until 01:16" in line_of(view, dt.UTC)
+    assert "0 B/s of" not in line_of(view, dt.UTC)
+    assert "closed until" in "\n".join(drawn(view, 80, 24))
+
+
+def job_with_window(opens_in_h: int, deadline: str, **site: object) -> Job:
+    begin = dt.datetime.now(dt.UTC) + dt.timedelta(hours=opens_in_h)
+    window = {"from": f"{begin:%H:%M}", "until": f"{begin + dt.timedelta(hours=1):%H:%M}"}
+    sites = [
+        {"url": "http://shut.example/", "window": [window], "deadline": deadline, **site},
+        {"url": "http://open.example/", "deadline": deadline},
+    ]
+    source = Source("the test")
+    return build_job(convert({"crawl": {"timezone": "UTC"}, "site": sites}, source), source)
+
+
+@pytest.mark.parametrize(("opens_in_h", "is_late"), [(4, True), (1, False)])
+def test_a_deadline_before_which_no_window_opens_is_reported_at_the_start(
+    capsys: pytest.CaptureFixture[str], opens_in_h: int, is_late: bool
+) -> None:
+    _say_shut(Log(), job_with_window(opens_in_h, "3 h"))
+    said = capsys.readouterr().err
+    assert ("http://shut.example: no window is open before the deadline" in " ".join(said.split())) is is_late
+    assert "http://open.example" not in said
+
+
+@pytest.mark.parametrize(("data", "is_late"), [("10 GB", True), ("10 KB", False)])
+def test_a_deadline_that_the_window_is_too_short_for_is_reported_without_a_bandwidth_too(
+    capsys: pytest.CaptureFixture[str], data: str, is_late: bool
+) -> None:
+    _say_shortage(Log(), job_with_window(1, "6 h", data=data, cap="100 KB/s"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("deadlines cannot hold by the plan" in said and "shut.example" in said) is is_late
 
 
 def test_a_site_in_trouble_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from headway.runtime.driver import VirtualClock
 from headway.runtime.plan import make_outlook, plan_from_job
 from headway.runtime.runtime import Runtime
 from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
+from headway.view.live import EngineMonitor
 
 NIGHT = {"from": "22:00", "until": "07:30"}
 SCRIPT = Script(chain("http://a.test", 8) | chain("http://b.test", 8))
@@ -99,6 +100,19 @@ def test_a_site_outside_its_window_is_not_asked_and_the_others_are(crawl: dict[s
     assert max(of_b) < at("2030-01-08T12:10")
     assert runtime.engine.stats.done == 16
     assert ended_at < at("2030-01-08T22:10")
+
+
+def test_a_view_of_a_closed_crawl_has_the_time_at_which_it_opens() -> None:
+    noon = at("2030-01-08T12:00")
+    for job, opens in (
+        (job_of({}, {}, window=[NIGHT]), "22:00"),
+        (job_of({"window": [NIGHT]}, {"window": [NIGHT | {"from": "20:00"}]}), "20:00"),
+        (job_of({"window": [NIGHT]}, {}), ""),
+    ):
+        runtime = Runtime.from_job(job, VirtualClock(noon), ScriptedWorld(SCRIPT))
+        runtime.run_virtually(until=noon)
+        view = EngineMonitor("run", noon).view(runtime.engine, noon)
+        assert view.closed_until == (at(f"2030-01-08T{opens}") if opens else None)
 
 
 @pytest.mark.parametrize("crawl", BOUNDS, ids=["unbounded", "planned"])

@@ -33,22 +33,24 @@ from headway.cli.inspect import beside, serve_options
 from headway.cli.options import job_options, learning_options, learnt_by, set_options
 from headway.cli.running import Progress, RunType, allow_many_files, drain_on_signals, print_summary, tell
 from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
-from headway.config.job import Job, build_job
+from headway.config.job import Job, SiteWish, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.config.schema import DEFAULT_USER_AGENT
 from headway.engine.start_pages import LEADS_OUT
 from headway.errors import HeadwayError, JobError
 from headway.model.page import Kind
 from headway.pages.url import page_of
-from headway.planning.estimate import DEFAULT
+from headway.planning.estimate import DEFAULT, NOTHING_LEARNT
 from headway.planning.feasibility import least_bandwidths
 from headway.planning.policies import VARYING
 from headway.planning.problem import USABLE
 from headway.planning.rate_plan import given_up
 from headway.policy.politeness import UNREACHABLE
+from headway.policy.site_rules import SiteHours
+from headway.policy.timetable import Timetable
 from headway.runtime.crawling import CrawlRun, check_is_same_crawl
 from headway.runtime.driver import WallClock
-from headway.runtime.plan import plan_from_job
+from headway.runtime.plan import start_of
 from headway.runtime.process import keep_freed_memory, look_for_garbage_seldom
 from headway.runtime.runtime import check_bounds, check_fits
 from headway.store.learnt import LearntStore
@@ -57,7 +59,7 @@ from headway.store.reader import database_of, open_reader
 from headway.store.rounds import NextRound, next_round
 from headway.store.run_folder import write_index
 from headway.store.schema import lock, unlock
-from headway.units import FOREVER, Instant, format_duration, format_rate, parse_duration
+from headway.units import FOREVER, Instant, Seconds, format_duration, format_rate, parse_duration
 from headway.view.summary import Summary, begun_at, finish_round, rounds_in, site_lines, summarise
 
 if TYPE_CHECKING:
@@ -333,6 +335,7 @@ def run_job(
     if run.folder.snapshot is None or begins_round:
         _say_folders(log, job)
         _say_closed(log, job)
+        _say_shut(log, job)
         _say_shortage(log, job)
     if run.folder.snapshot is None:
         _say_contact(log, job)
@@ -383,6 +386,8 @@ def conclude_crawl(
 
 _MOST_PLANNED = 2000
 _MOST_NAMED = 5
+_WINDOWS_REPEAT_S = 8 * 86400.0
+"""Within this each window opens."""
 
 
 def _say_folders(log: Log, job: Job) -> None:
@@ -419,12 +424,44 @@ def _say_closed(log: Log, job: Job) -> None:
         log.say("closed", text, {"until": opens_at})
 
 
+def _say_shut(log: Log, job: Job) -> None:
+    """At the start, log the deadlines before which the windows leave no time."""
+    now = WallClock().now()
+    never: list[str] = []
+    for wish in job.sites[:_MOST_PLANNED]:
+        windows, due_at = _windows_of(wish), job.task_of(wish, now).deadline_at
+        if due_at is None or due_at - now > _WINDOWS_REPEAT_S or not (windows or job.timetable.windows):
+            continue
+        hours = SiteHours(windows)
+        open_s = sum(
+            to_s - from_s - hours.shut_s(Instant(now + from_s), now + to_s)
+            for from_s, to_s, rate in job.timetable.segments(now, Seconds(due_at - now))
+            if rate
+        )
+        if open_s < 1.0:
+            never.append(wish.site)
+    if never:
+        more = f" and {len(never) - _MOST_NAMED} more" if len(never) > _MOST_NAMED else ""
+        log.say(
+            "deadlines-shut",
+            f"{', '.join(never[:_MOST_NAMED])}{more}: no window is open before the deadline, which is missed;"
+            " give a later deadline, or another window",
+            {"sites": never},
+            style="yellow",
+        )
+
+
+def _windows_of(wish: SiteWish) -> Timetable | None:
+    return None if wish.own is None else wish.own.hours.windows
+
+
 def _say_shortage(log: Log, job: Job) -> None:
     """At the start, log which deadlines cannot hold by the plan, and what would help."""
     timed = sum(wish.deadline is not None for wish in job.sites)
-    if not (timed and job.is_bounded and len(job.sites) <= _MOST_PLANNED) or job.file.crawl.policy != VARYING:
+    is_planned = job.is_bounded or job.timetable.windows or any(_windows_of(wish) for wish in job.sites)
+    if not (timed and is_planned and len(job.sites) <= _MOST_PLANNED) or job.file.crawl.policy != VARYING:
         return
-    plan = plan_from_job(job, WallClock().now())
+    plan = start_of(job, WallClock().now(), NOTHING_LEARNT)
     problem, objective = plan.problem, job.file.crawl.objective
     # Of a site whose size is a guess nothing is known yet.
     known = [one.data_bytes.source != DEFAULT for one in plan.assumptions]
@@ -435,7 +472,11 @@ def _say_shortage(log: Log, job: Job) -> None:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     slow = problem.data_bytes / problem.cap_bytes_per_s > problem.deadline_s
     needed, _ = least_bandwidths(problem)
-    cures = [] if math.isinf(needed) else [f"a bandwidth of {format_rate(needed / USABLE)} would meet all"]
+    cures = (
+        []
+        if math.isinf(needed) or not job.is_bounded
+        else [f"a bandwidth of {format_rate(needed / USABLE)} would meet all"]
+    )
     if np.any(slow):
         polite = any(plan.assumptions[site].pause_s for site in np.flatnonzero(slow).tolist())
         limit = "interval or the server" if polite else "server"

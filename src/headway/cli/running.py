@@ -402,7 +402,7 @@ class Progress:
         elif time.monotonic() >= self._next_line_at:
             pause_s = _RECORD_EVERY_S if self._log.as_json else _LINE_EVERY_S
             self._next_line_at = time.monotonic() + pause_s
-            self._log.say("progress", line_of(view), _facts(view))
+            self._log.say("progress", line_of(view, self._zone), _facts(view))
 
     def _report_troubles(self, view: RunView) -> None:
         for trouble in view.troubles:
@@ -443,6 +443,7 @@ def _facts(view: RunView) -> dict[str, object]:
         "rate_bytes_per_s": view.rate_bytes_per_s,
         "capacity_bytes_per_s": view.bound_bytes_per_s,
         "errors": view.failures,
+        "closed_until": view.closed_until,
     }
 
 
@@ -450,16 +451,24 @@ def _rounded_since(now: float, at: float | None) -> float | None:
     return None if at is None or not math.isfinite(at) else round(max(0.0, at - now), 1)
 
 
-def line_of(view: RunView) -> str:
+def line_of(view: RunView, zone: dt.tzinfo | None = None) -> str:
     """The progress as one line."""
     bound = "" if view.bound_bytes_per_s is None else f" of {format_rate(view.bound_bytes_per_s)}"
     errors = ", ".join(f"{count} {kind}" for kind, count in list(view.failures.items())[:4])
     ends = _end_of(view)
+    link = f"{format_rate(view.rate_bytes_per_s)}{bound}"
+    if view.closed_until is not None:
+        link = _closed(view, zone)
     return (
         f"{format_duration(view.elapsed_s)}: {view.progress:.0%}{ends}, {view.done} pages done, "
         f"{view.waiting} waiting, {view.failed} failed, {format_size(view.wire_bytes)}, "
-        f"{format_rate(view.rate_bytes_per_s)}{bound}" + (f" ({errors})" if errors else "")
+        f"{link}" + (f" ({errors})" if errors else "")
     )
+
+
+def _closed(view: RunView, zone: dt.tzinfo | None) -> str:
+    assert view.closed_until is not None
+    return f"closed until {moment(view.closed_until, view.now, zone)}"
 
 
 def _end_of(view: RunView) -> str:
@@ -486,7 +495,7 @@ def display_of(
         overflow="ellipsis",
     )
     shown = view.sites[: max(1, lines - _LINES_ABOVE_AND_BELOW)]
-    parts: list[RenderableType] = [head, _bars(view, columns), _sites(view, shown, columns, zone)]
+    parts: list[RenderableType] = [head, _bars(view, columns, zone), _sites(view, shown, columns, zone)]
     hidden = view.site_count - len(shown)
     if hidden:
         parts.append(Text(f"and {hidden} more sites", style="dim"))
@@ -496,7 +505,7 @@ def display_of(
     return Group(*parts)
 
 
-def _bars(view: RunView, columns: int) -> RenderableType:
+def _bars(view: RunView, columns: int, zone: dt.tzinfo | None) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for _ in range(3):
         table.add_column(no_wrap=True)
@@ -506,7 +515,9 @@ def _bars(view: RunView, columns: int) -> RenderableType:
     progress = ProgressBar(total=1.0, completed=view.progress, width=width)
     table.add_row("crawl", progress, sites)
     rate, bound = view.rate_bytes_per_s, view.bound_bytes_per_s
-    if not bound:
+    if view.closed_until is not None:
+        table.add_row("link", "", _closed(view, zone))
+    elif not bound:
         table.add_row(
             "link",
             format_rate(rate),

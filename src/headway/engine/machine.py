@@ -227,6 +227,21 @@ class Engine:
         queue = self.frontier.peek(site)
         return None if self.forecaster is None or queue is None else self.forecaster.of(queue)
 
+    def opens_at(self, now: Instant, sites: Sequence[Site]) -> Instant | None:
+        """When the next window opens, if the link, or each of these sites that has waiting pages, is closed;
+        None otherwise."""
+        bound = self.bound
+        if not bound.capacity_bytes_per_s:
+            return bound.changes_at if now < bound.changes_at < FOREVER else None
+        opens_at = FOREVER
+        for site in sites:
+            queue = self.frontier.peek(site)
+            if queue is not None and queue.waiting:
+                opens_at = min(opens_at, self._opening.hours_of(site).opens_at(now))
+                if opens_at <= now:
+                    return None
+        return opens_at if opens_at < FOREVER else None
+
     # -- events -----------------------------------------------------------------------------------------
 
     def _apply(self, now: Instant, event: Event) -> None:

@@ -134,6 +134,7 @@ class EngineMonitor:
             troubles=tuple(islice(_troubles(crawl, by_site), SITES_SHOWN)),
             left_bytes=survey.left_bytes,
             is_round=self._is_round,
+            closed_until=None if crawl.in_flight else crawl.opens_at(now, [each.site for each in by_site]),
         )
 
     def _state(self, crawl: Engine, site_stats: SiteStats, now: Instant) -> SiteState:

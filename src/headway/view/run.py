@@ -238,6 +238,8 @@ class RunView(msgspec.Struct, frozen=True):
     """What the planner estimates to be left of all sites; None if it has no estimate for some site."""
     is_round: bool = False
     """Whether pages are fetched that earlier rounds have fetched; `done` has them from the start."""
+    closed_until: float | None = None
+    """When the next window opens, if nothing may be requested until then."""
 
     @property
     def is_live(self) -> bool:
@@ -364,7 +366,7 @@ _ANSWER = re.compile(r"\(([a-z-]+) \d{3}\) at ")
 
 
 def _has_answered(site: SiteNow) -> bool:
-    """Whether a site of which nothing was fetched works, and only refused, or did not have, its first page."""
+    """Whether a site of which nothing was fetched works: it refused, or did not have, its first page."""
     answer = _ANSWER.search(site.start_problem)
     return site.down_since is None and answer is not None and answer[1] not in TROUBLE
 
