@@ -101,6 +101,8 @@ class Scope(TypedDict, total=False):
     queries: bool
     max_sites: int
     max_sites_per_domain: int
+    max_pages_per_domain: int
+    max_bytes_per_domain: Size
     max_sites_per_page: int
 
 

@@ -16,7 +16,17 @@ from headway.model.page import Kind, Outcome, Page, Site, Task
 from headway.pages.url import page_of
 from headway.policy.ordering.simple import Depth
 from headway.policy.politeness import Politeness, RetryPolicy
-from headway.policy.scope import IN_ALL, OF_DOMAIN, OF_PAGE, Scope, SiteBudget, host_of, registered_domain
+from headway.policy.scope import (
+    BYTES_OF_DOMAIN,
+    IN_ALL,
+    OF_DOMAIN,
+    OF_PAGE,
+    PAGES_OF_DOMAIN,
+    Scope,
+    SiteBudget,
+    host_of,
+    registered_domain,
+)
 from headway.units import Instant, Seconds
 
 HOME = Site("http://a.example")
@@ -169,6 +179,29 @@ def test_a_domain_that_the_job_does_not_name_grows_with_the_domains_that_link_to
     popular = joined("popular.com", [f"http://s{number}.example" for number in range(20)])
     assert 0 < farm < 100 < 4 * farm < popular <= 1000
     assert joined("a.example", ["http://a.example"], 500) == 500
+
+
+def test_pages_and_bytes_of_a_domain_grow_with_the_domains_that_link_to_it() -> None:
+    scope = Scope(frozenset({"example", "com"}), max_pages_per_domain=100_000, max_bytes_per_domain=10**10)
+    budget = SiteBudget(scope)
+    budget.add_free("http://a.example", is_of_job=True)
+
+    def pages(site: str, source: str | None = None) -> int:
+        return sum(budget.exceeded(site, set(), source) is None for _ in range(30_000))
+
+    assert pages("http://a.example") == 30_000
+    assert pages("http://one.farm.com") + pages("http://two.farm.com") == 10_000
+    assert budget.exceeded("http://three.farm.com", set()) == PAGES_OF_DOMAIN
+    assert budget.subject_of(PAGES_OF_DOMAIN, "http://three.farm.com") == "farm.com, at most 10000"
+    assert budget.exceeded("http://three.farm.com", set(), "http://b.example") is None
+    assert pages("http://one.farm.com", "http://one.farm.com") == 19_999
+
+    assert budget.exceeded("http://large.com", set()) is None
+    budget.spend("http://large.com", 0, 10**9)
+    assert budget.exceeded("http://large.com", set()) == BYTES_OF_DOMAIN
+    assert budget.exceeded("http://large.com", set(), "http://b.example") is None
+    budget.spend("http://a.example", 10**9, 10**12)
+    assert budget.exceeded("http://a.example", set()) is None
 
 
 def test_registered_domains_by_the_public_suffix_list() -> None:

@@ -296,8 +296,8 @@ def tell(log: Log, decision: Decision) -> None:
         case "notice" if decision.reason.startswith(SITE_LIMIT):
             log.say(
                 "site-limit",
-                f"{decision.reason.removeprefix(SITE_LIMIT)}; links of {decision.site} to further sites are"
-                " left out: see max_sites in [crawl.scope]",
+                f"{decision.reason.removeprefix(SITE_LIMIT)}; links of {decision.site} to further sites or"
+                " pages are left out: see max_sites and max_pages_per_domain in [crawl.scope]",
                 {"site": decision.site, "limit": decision.reason},
                 lead="limit on sites reached: ",
                 style="yellow",

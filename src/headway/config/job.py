@@ -571,6 +571,8 @@ class _Builder:
             max_sites=scope["max_sites"],
             max_sites_per_domain=scope["max_sites_per_domain"],
             max_sites_per_page=scope["max_sites_per_page"],
+            max_pages_per_domain=scope["max_pages_per_domain"],
+            max_bytes_per_domain=scope["max_bytes_per_domain"],
             accept=self._crawl["accept"],
         )
 

@@ -316,6 +316,16 @@ class ScopeTable(Table, frozen=True):
         "such sites of one registered domain, as `example.org` or `example.co.uk`", v.COUNT, example=1000,
         aliases="max_hosts_per_domain max_subdomains subdomains sites_per_domain",
     )] = 1000
+    max_pages_per_domain: Annotated[int, key(
+        "pages of a registered domain that no site of the job is in: 10,000 at first, and 20,000 more for "
+        "each other domain that links to it, up to this",
+        v.COUNT, example=1000000, aliases="pages_per_domain domain_pages",
+    )] = 1_000_000
+    max_bytes_per_domain: Annotated[str, key(
+        "data of such a domain: 1 GB at first, and 2 GB more for each other domain that links to it, up to "
+        "this",
+        v.SIZE, example="100 GB", aliases="bytes_per_domain domain_bytes",
+    )] = "100 GB"
     max_sites_per_page: Annotated[int, key(
         "such sites that one page may add", v.COUNT, example=500, aliases="max_hosts_per_page sites_per_page",
     )] = 500

@@ -364,6 +364,7 @@ class Engine:
         rests_until = now
         for record in snapshot.sites:
             sites.add(record.site)
+            sites.spend(record.site, record.done + record.failed, record.wire_bytes)
             self.stats.restore(record, event.rules.get(record.site))
             self.frontier.free(record.site, record.free_at)
             rests_until = max(rests_until, record.free_at)
@@ -378,9 +379,11 @@ class Engine:
             self.watch.restore(snapshot.notices)
         for waiting in snapshot.waiting:
             sites.add(waiting.page.site)
+            sites.spend(waiting.page.site, 1, 0)
             self.frontier.put(waiting.page, waiting.attempt, waiting.retry_at)
         for site, count in snapshot.unloaded.items():
             sites.add(site)
+            sites.spend(site, count, 0)
             self.frontier.count_stored(site, count, snapshot.first_ranks.get(site))
         # Part by part, and not all sites in the step that asks for the first page.
         self.frontier.place_changed(now)
@@ -418,6 +421,7 @@ class Engine:
                 self.frontier.put(page, lease.attempt + 1, retry_at)
         self.stats.count(now, site_stats, outcome, state, event.was)
         self.bound.spend(now, outcome.wire_bytes)
+        self.discovery.sites.spend(page.site, 0, outcome.wire_bytes)
         if self.planner is not None:
             self.planner.learn(now, site_stats, outcome)
         elif self._tally is not None and outcome.peer:

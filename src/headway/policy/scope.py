@@ -134,6 +134,9 @@ class Scope(msgspec.Struct, frozen=True):
     """How many sites may join those of the job, because pages link to them."""
     max_sites_per_domain: int | None = None
     max_sites_per_page: int | None = None
+    max_pages_per_domain: int | None = None
+    """Of a registered domain that the job does not name."""
+    max_bytes_per_domain: int | None = None
     exact: frozenset[str] = frozenset()
     """Hosts of which only the ports in `hosts`, and the usual one, are in scope."""
 
@@ -258,6 +261,8 @@ SITE_LIMIT = "site limit: "
 OF_PAGE = f"{SITE_LIMIT}new sites of one page"
 OF_DOMAIN = f"{SITE_LIMIT}sites of one domain"
 IN_ALL = f"{SITE_LIMIT}sites in all"
+PAGES_OF_DOMAIN = f"{SITE_LIMIT}pages of one domain"
+BYTES_OF_DOMAIN = f"{SITE_LIMIT}bytes of one domain"
 _DOMAINS_REPORTED = 100
 
 # The second label of a registered domain with three, where the first has two letters: `example.co.uk`.
@@ -318,6 +323,9 @@ def is_address(host: str) -> bool:
 
 _FIRST_SITES = 50
 _SITES_A_LINK = 20
+_FIRST_PAGES, _PAGES_A_LINK = 10_000, 20_000
+_FIRST_BYTES, _BYTES_A_LINK = 1_000_000_000, 2_000_000_000
+"""What a domain that the job does not name may have at first, and for each other domain that links to it."""
 
 
 class SiteBudget:
@@ -332,6 +340,20 @@ class SiteBudget:
         self._per_page = scope.max_sites_per_page
         self._per_domain = scope.max_sites_per_domain
         self._in_all = scope.max_sites
+        self._hosts = scope.hosts
+        self._pages, self._bytes = scope.max_pages_per_domain, scope.max_bytes_per_domain
+        self._links_that_count = max(
+            0.0 if most is None else (most - first) / a_link
+            for most, first, a_link in (
+                (self._per_domain, _FIRST_SITES, _SITES_A_LINK),
+                (self._pages, _FIRST_PAGES, _PAGES_A_LINK),
+                (self._bytes, _FIRST_BYTES, _BYTES_A_LINK),
+            )
+        )
+        """How many domains that link to one can make a difference."""
+        self._pages_of: dict[str, int] = {}
+        self._bytes_of: dict[str, int] = {}
+        """By domain, of those that the job does not name."""
         self._collectors = 1
         self._known: set[str] = set()
         """Further sites."""
@@ -339,6 +361,8 @@ class SiteBudget:
         self._of_domain: dict[str, int] = {}
         self._of_job: set[str] = set()
         """Domains of the sites that the job names."""
+        self._named = {registered_domain(suffix.lower().lstrip(".")) for suffix in scope.suffixes}
+        """Domains that the job names with all their hosts."""
         self._linked_by: dict[str, set[str]] = {}
         """By domain: other domains that link to it, as many as count."""
         self._reported: set[tuple[str, str]] = set()
@@ -366,14 +390,23 @@ class SiteBudget:
         that the page with the link has added so far; `source`: its site."""
         if source is not None and source != site:
             self._count_link(source, site)
+        domain = registered_domain(host_of(site))
+        has_budget = domain not in self._of_job and domain not in self._named
+        limit = self._spent(site, domain) if has_budget else None
+        if limit is None:
+            limit = self._site_exceeded(site, domain, new_of_page)
+        if limit is None and self._pages is not None and has_budget:
+            self._pages_of[domain] = self._pages_of.get(domain, 0) + 1
+        return limit
+
+    def _site_exceeded(self, site: str, domain: str, new_of_page: set[str]) -> str | None:
         if site in self._known or self._is_open(site):
             return None
         if self._per_page is not None and len(new_of_page) >= self._per_page:
             return OF_PAGE
         if self._in_all is not None and self._found >= self._part(self._in_all):
             return IN_ALL
-        count = self._of_domain.get(registered_domain(host_of(site)), 0)
-        if self._per_domain is not None and count >= self._most_of(registered_domain(host_of(site))):
+        if self._per_domain is not None and self._of_domain.get(domain, 0) >= self._most_of(domain):
             return OF_DOMAIN
         self.add(site)
         new_of_page.add(site)
@@ -381,11 +414,44 @@ class SiteBudget:
 
     def _count_link(self, source: str, target: str) -> None:
         domain, other = registered_domain(host_of(target)), registered_domain(host_of(source))
-        if domain == other or domain in self._of_job or self._per_domain is None:
+        if domain == other or domain in self._of_job or self._links_that_count <= 0:
             return
         linked_by = self._linked_by.setdefault(domain, set())
-        if _FIRST_SITES + _SITES_A_LINK * len(linked_by) < self._per_domain:
+        if len(linked_by) < self._links_that_count:
             linked_by.add(other)
+
+    def _spent(self, site: str, domain: str) -> str | None:
+        """The limit that a domain has reached that the job does not name."""
+        if host_of(site) in self._hosts:
+            return None  # another collector has it from the job
+        if self._pages is not None:
+            count = self._pages_of.get(domain, 0)
+            if count >= self._pages_for(domain):
+                return PAGES_OF_DOMAIN
+        if self._bytes is not None:
+            size = self._bytes_of.get(domain, 0)
+            if size >= self._bytes_for(domain):
+                return BYTES_OF_DOMAIN
+        return None
+
+    def _pages_for(self, domain: str) -> int:
+        standing = _FIRST_PAGES + _PAGES_A_LINK * len(self._linked_by.get(domain, ()))
+        return self._part(min(self._pages or 0, standing))
+
+    def _bytes_for(self, domain: str) -> int:
+        standing = _FIRST_BYTES + _BYTES_A_LINK * len(self._linked_by.get(domain, ()))
+        return self._part(min(self._bytes or 0, standing))
+
+    def spend(self, site: str, pages: int, wire_bytes: int) -> None:
+        """Count what was received of a site; `pages`: of an earlier run."""
+        if self._bytes is None and self._pages is None:
+            return
+        domain = registered_domain(host_of(site))
+        if domain in self._of_job or domain in self._named:
+            return
+        if pages:
+            self._pages_of[domain] = self._pages_of.get(domain, 0) + pages
+        self._bytes_of[domain] = self._bytes_of.get(domain, 0) + wire_bytes
 
     def _most_of(self, domain: str) -> int:
         """How many sites of a domain may join. A domain that the job does not name begins with a few, and
@@ -402,9 +468,10 @@ class SiteBudget:
         subject, most = "", self._in_all
         if limit == OF_PAGE:
             most = self._per_page
-        elif limit == OF_DOMAIN:
+        elif limit != IN_ALL:
             domain = registered_domain(host_of(site))
-            subject, most = f"{domain}, ", self._most_of(domain)
+            of_domain = {PAGES_OF_DOMAIN: self._pages_for, BYTES_OF_DOMAIN: self._bytes_for}
+            subject, most = f"{domain}, ", of_domain.get(limit, self._most_of)(domain)
         if (limit, subject) in self._reported or len(self._reported) >= _DOMAINS_REPORTED:
             return None
         self._reported.add((limit, subject))
