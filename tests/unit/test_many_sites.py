@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from tests.support.script import Answer, Script, ScriptedWorld
 
 from headway.cli.running import _most_important
+from headway.cluster.coordinator import MOST_REPORTED, Report, demands_of
+from headway.cluster.leader import Fleet, Leader, Standing
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
 from headway.engine.demands import CAP, IS_OPEN, LEFT, DemandTable
+from headway.engine.frontier import Frontier
 from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
 from headway.engine.shares import Shares
@@ -229,6 +232,101 @@ def test_the_same_events_lead_to_the_same_decisions_with_many_sites() -> None:
         for _ in range(2)
     )
     assert one == other
+
+
+# -- what a collector reports -------------------------------------------------------------------------------
+
+
+def test_the_active_sites_are_found_by_looking_at_those_that_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = engine_of(3000)
+    crawl_for(engine, 3000, until=10.0)
+    frontier = engine.frontier
+
+    def walked() -> set[int]:
+        return {queue.number for queue in frontier.queues() if queue.waiting or queue.busy}
+
+    assert set(frontier.active()) == walked() != set()
+    monkeypatch.setattr(Frontier, "queues", lambda _: pytest.fail("all queues were walked"))
+    site = site_of(0)
+    frontier.take_all(site)
+    frontier.free(site, NOW)
+    assert len(frontier._uncounted) == 1
+    assert frontier.number_of(site) not in frontier.active()
+    assert len(frontier._uncounted) == 0
+    monkeypatch.undo()
+    assert set(frontier.active()) == walked()
+
+
+def test_all_active_sites_are_named_in_turn() -> None:
+    engine = engine_of(500)
+    crawl_for(engine, 500, until=0.2)
+    active = {engine.frontier.at(number).site for number in engine.frontier.active()}
+    named = [site for _ in range(-(-len(active) // 50)) for site in engine.frontier.next_active(50)]
+    assert len(active) > 300
+    assert set(named) == active
+
+
+def test_the_most_urgent_demands_are_reported_and_the_others_as_sums() -> None:
+    engine = engine_of(6000)
+    crawl_for(engine, 6000, until=1.0)
+    assert engine.planner is not None
+    every = {each.site: each for each in engine.planner.on_a_faster_link(Instant(1.0), engine.stats)}
+    demands, outlooks = demands_of(Instant(1.0), engine, 7)
+    named, sums = demands[: len(outlooks)], demands[len(outlooks) :]
+    assert len(every) > 2 * MOST_REPORTED
+    assert (len(named), len(sums)) == (MOST_REPORTED, 16)
+    assert {each.site for each in named} <= every.keys()
+    assert not {each.site for each in sums} & every.keys()
+
+    def latest_start_at(site: Site) -> float:
+        each = every[site]
+        assert each.deadline_at is not None
+        return each.deadline_at - each.remaining_bytes / each.cap_bytes_per_s
+
+    others = every.keys() - {each.site for each in named}
+    assert max(latest_start_at(each.site) for each in named) <= min(map(latest_start_at, others))
+    assert sum(each.remaining_bytes for each in demands) == pytest.approx(
+        sum(each.remaining_bytes for each in every.values())
+    )
+
+
+def test_a_collector_with_very_many_deadlines_gets_what_it_would_get_if_it_reported_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one has as many sites without deadlines."""
+    now, bound = Instant(1.0), 12e6
+    engines = []
+    for first, due_s in ((0, 50.0), (6000, None)):
+        engine = engine_of(6000)
+        tasks = tuple(
+            Task(
+                site_of(first + n),
+                deadline_at=None if due_s is None else Instant(due_s + n / 40),
+                max_pages=10,
+            )
+            for n in range(6000)
+        )
+        pages = tuple(page_of(first + n, page) for n in range(6000) for page in range(4))
+        VirtualDriver(engine, ScriptedWorld(Script({}))).run([Seeded(tasks, pages)], until=now)
+        engines.append(engine)
+    shares = []
+    for most in (MOST_REPORTED, 100_000):
+        monkeypatch.setattr("headway.cluster.coordinator.MOST_REPORTED", most)
+        standing = []
+        for number, engine in enumerate(engines, 1):
+            demands, outlooks = demands_of(now, engine, number)
+            report = Report(demands=demands, outlooks=outlooks, active_in_all=len(engine.frontier.active()))
+            assert report.active_sites > 5000
+            standing.append(Standing(number, "", report, 0))
+        leader = Leader(Timetable(BytesPerSecond(bound)), Allocator)
+        fleet = Fleet(standing, (), {}, ())
+        given = [leader.decide(Instant(now + turn / 4), fleet).shares for turn in range(20)][-1]
+        shares.append({share.collector: share.rate_bytes_per_s for share in given}[1])
+    in_sums, by_itself = shares
+    assert by_itself > 0.7 * bound
+    assert in_sums == pytest.approx(by_itself, rel=0.1)
 
 
 @given(

@@ -24,6 +24,8 @@ from headway.store import rows
 from headway.store.rows import SiteSample
 from headway.units import BytesPerSecond, Instant, Seconds
 
+MOST_REPORTED = 2000
+"""Sites that a collector names in a report; of the others it reports the sums."""
 _ROWS_A_TURN = 150
 _LEAST_S = Seconds(1.0)
 _PART_OF_ELAPSED = 0.05
@@ -43,6 +45,17 @@ def outlooks_of(crawl: Engine, demands: Sequence[SiteDemand]) -> tuple[SiteOutlo
         SiteOutlook(waiting_of(demand.site), planner.remaining_of(demand.site) or _NOTHING)
         for demand in demands
     )
+
+
+def demands_of(
+    now: Instant, crawl: Engine, collector: int
+) -> tuple[tuple[SiteDemand, ...], tuple[SiteOutlook, ...]]:
+    """What the sites of a collector want of the link. With very many sites, the most urgent demands each by
+    itself with its outlook, then the others as a few sums, which have none."""
+    if crawl.planner is None:
+        return (), ()
+    each, sums = crawl.planner.most_urgent(now, MOST_REPORTED, f"other sites of collector {collector}:")
+    return (*each, *sums), outlooks_of(crawl, each)
 
 
 class FleetChronicle:
@@ -120,13 +133,14 @@ class Report(msgspec.Struct, frozen=True):
     """The state of a collector."""
 
     active: tuple[Site, ...] = ()
-    """Sites held that have waiting pages."""
+    """Sites held that have waiting pages; if they are very many, some of them, others each time."""
     demands: tuple[SiteDemand, ...] = ()
-    """The demands of these sites for bandwidth, if the link is bounded or there are deadlines."""
+    """The demands of the held sites for bandwidth, if the link is bounded or there are deadlines: see
+    `demands_of`."""
     round_trips_s: tuple[tuple[Site, float], ...] = ()
     """Measured since the last report."""
     outlooks: tuple[SiteOutlook, ...] = ()
-    """One for each of `demands`, in the same order."""
+    """One for each of `demands` that is of a single site, in the same order."""
     waiting: int = 0
     in_flight: int = 0
     second: int = 0
@@ -142,6 +156,12 @@ class Report(msgspec.Struct, frozen=True):
     """Servers and domains that its sites wait for."""
     released: tuple[tuple[str, Instant], ...] = ()
     """Those that it gives up, and when each may be requested again."""
+    active_in_all: int = 0
+    """If `active` has not all of them, how many there are."""
+
+    @property
+    def active_sites(self) -> int:
+        return max(len(self.active), self.active_in_all)
 
 
 class Portion(msgspec.Struct, frozen=True):

@@ -220,7 +220,7 @@ class Leader:
         demands = [demand for each in collectors for demand in each.report.demands]
         if math.isinf(bound) or not demands:
             self.plan = None
-            return {each.number: float(len(each.report.active)) for each in collectors}
+            return {each.number: float(each.report.active_sites) for each in collectors}
         segments = self._timetable.segments(now, _HORIZON_S)
         capacity = capacity_ahead(segments)
         self.plan = self._allocator.decide(now, demands, capacity)
@@ -294,7 +294,7 @@ def _load(each: Standing) -> float:
     """The number of its sites, weighted by how long they will keep it busy."""
     left_s = each.report.left_s
     part = 1.0 if left_s is None else min(1.0, left_s / _SOON_S)
-    return part * len(each.report.active) + each.coming
+    return part * each.report.active_sites + each.coming
 
 
 # -- shares: leases of the bound ----------------------------------------------------------------------------

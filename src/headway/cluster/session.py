@@ -26,15 +26,15 @@ from headway.cluster.calls import (
     SharedClock,
 )
 from headway.cluster.coordinator import (
+    MOST_REPORTED,
     CommitBatch,
     Coordinator,
     LeaseOver,
     News,
     Portion,
     Report,
-    SiteOutlook,
     Taken,
-    outlooks_of,
+    demands_of,
 )
 from headway.engine.machine import Engine
 from headway.errors import StoreError
@@ -57,7 +57,6 @@ from headway.model.event import (
     VisitHistories,
 )
 from headway.model.page import RobotsRules, Site
-from headway.planning.allocator import SiteDemand
 from headway.policy.politeness import Politeness
 from headway.runtime.driver import COMMIT_EVERY_S, LiveDriver, LiveWorld
 from headway.runtime.runtime import link_shared
@@ -69,7 +68,6 @@ T = TypeVar("T")
 
 _AGAIN_S = 0.2
 _REPORT_EVERY_S = 1.0
-_DEMANDS_REPORTED = 2000
 _CLOCKS_DIFFER_S = 0.1
 """The readings of the shared clock by two collectors may differ by this."""
 _HISTORIES_AT_ONCE = 100
@@ -134,6 +132,7 @@ class Session:
         self._portion = Portion(crawl.frontier.most_held, options.learns_from_visits)
         self._learning: set[asyncio.Task[None]] = set()
         self._collectors = 1
+        self._number = 0
         self._allowance = Allowance(
             self._lost, lambda rate: self._driver.tell(CapacityChanged(rate)), fetcher.set_asks_until
         )
@@ -186,6 +185,7 @@ class Session:
         loop = self._loop = asyncio.get_running_loop()
         asked_at = loop.time()
         joined = await self._coordinator.join(self._portion)
+        self._number = joined.collector
         self._clock.follow(joined.now, joined.read_at)
         self._allowance.lease_until(asked_at + joined.lease_s)
         self._read_meter()
@@ -302,14 +302,11 @@ class Session:
     def _report(self) -> Report:
         crawl = self.crawl
         assert crawl.owned is not None
-        active = [queue.site for queue in crawl.frontier.queues() if queue.waiting or queue.busy]
-        demands: tuple[SiteDemand, ...] = ()
-        outlooks: tuple[SiteOutlook, ...] = ()
-        if crawl.planner is not None and len(active) <= _DEMANDS_REPORTED:
-            demands = tuple(crawl.planner.on_a_faster_link(self._clock.now(), crawl.stats))
-            outlooks = outlooks_of(crawl, demands)
+        demands, outlooks = demands_of(self._clock.now(), crawl, self._number)
+        number_of, active = crawl.frontier.number_of, crawl.frontier.active()
+        leaving = sum(number_of(site) in active for site in self._leaving)
         return Report(
-            tuple(site for site in active if site not in self._leaving),
+            tuple(site for site in crawl.frontier.next_active(MOST_REPORTED) if site not in self._leaving),
             demands,
             (*self._round_trips(), *self._probes.take()),
             outlooks,
@@ -320,6 +317,7 @@ class Session:
             self._heartbeat.left_s(self._loop.time(), self._pages_left),
             None if self._link is None else self._link.use(self._clock.now()),
             *self._group_report(),
+            active_in_all=len(active) - leaving,
         )
 
     def _group_report(self) -> tuple[tuple[str, ...], tuple[tuple[str, Instant], ...]]:

@@ -490,6 +490,10 @@ class BandwidthPlanner:
         """The demands, with the highest rates that the sites could have if our own link were no limit."""
         return self.table.as_objects(self.table.open_rows(), cap=FAST_CAP)
 
+    def most_urgent(self, now: Instant, most: int, others: str) -> tuple[list[SiteDemand], list[SiteDemand]]:
+        """As `on_a_faster_link`, those of so many sites each by itself and the others as a few sums."""
+        return self.table.in_few(now, self.table.open_rows(), most, others, cap=FAST_CAP)
+
     @property
     def demands(self) -> Sequence[SiteDemand]:
         """The demands of the last allocation, with the deadlines as given (without margins)."""

@@ -49,6 +49,8 @@ from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds
 
 _FIRST_ROWS = 64
 _MOST_ALIKE = 4096
+_SUMS = 16
+"""Of sites with deadlines, where each by itself would be too many to be sent."""
 
 IS_OPEN, LEFT, CAP, DUE_AT, WEIGHT, LOW, EXPECTED, HIGH, SPREAD = range(9)
 ANSWERS, FAST_CAP, RUDE_CAP, IS_KNOWN, IS_SHUT, TOLD_DUE_AT, IS_CAPPED = range(9, 16)
@@ -421,6 +423,35 @@ class DemandTable:
                 strict=True,
             )
         ]
+
+    def in_few(
+        self, now: Instant, rows: IntArray, most: int, others: str, *, cap: int = CAP
+    ) -> tuple[list[SiteDemand], list[SiteDemand]]:
+        """The demands of the most urgent of these rows, and those of all others as a few sums, in the order
+        of the deadlines: as sites with the name `others` and a number."""
+        if len(rows) <= most:
+            return self.as_objects(rows, cap=cap), []
+        caps, left, due_at = self.column(cap, rows), self.column(LEFT, rows), self.column(DUE_AT, rows)
+        due_at = np.where(due_at > now, due_at, np.inf)
+        latest_start_at = due_at - np.divide(left, caps, out=np.zeros_like(left), where=caps > 0.0)
+        is_urgent = np.zeros(len(rows), dtype=bool)
+        is_urgent[np.argpartition(latest_start_at, most - 1)[:most]] = True
+        rest = np.flatnonzero(~is_urgent & (left > 0.0) & (caps > 0.0))
+        rest = rest[np.argsort(due_at[rest], kind="stable")]
+        dated = int(np.searchsorted(due_at[rest], np.inf))
+        weights = self.column(WEIGHT, rows)
+        sums = [
+            SiteDemand(
+                Site(f"{others} {number}"),
+                float(left[part].sum()),
+                None if math.isinf(due_at[part[-1]]) else Instant(float(due_at[part[-1]])),
+                BytesPerSecond(float(caps[part].sum())),
+                float(weights[part].sum()),
+            )
+            for number, part in enumerate([rest[dated:], *np.array_split(rest[:dated], _SUMS)])
+            if len(part)
+        ]
+        return self.as_objects(rows[is_urgent], cap=cap), sums
 
     def assumptions_of(self, now: Instant, site_stats: SiteStats, frontier: Frontier) -> SiteAssumptions:
         """The assumptions that the plan of a site is based on, each with its source."""

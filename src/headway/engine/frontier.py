@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 from headway.engine.site_heap import NO_SITE, UNSURE, SiteHeap, SiteOrder
 from headway.engine.site_queue import (
@@ -28,7 +29,7 @@ _LOADED_AHEAD = 256
 _RANKED_AT_ONCE = 1500
 """Pages whose keys are computed again in one step."""
 _beside = ThreadPoolExecutor(1, thread_name_prefix="headway-ranks")
-_HAS_QUEUE, _NOTED, _UNSEEN = 1, 2, 4
+_HAS_QUEUE, _NOTED, _UNSEEN, _UNCOUNTED = 1, 2, 4, 8
 
 
 class Frontier:
@@ -81,6 +82,9 @@ class Frontier:
         """The numbers of queues that have changed since `take_changed`."""
         self._unseen = array("i")
         """The numbers of queues that have changed since `take_unseen`."""
+        self._uncounted = array("i")
+        """The numbers of queues that have changed since `active`."""
+        self._active: dict[int, None] = {}
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
         self._held_each = self._loaded_each = self._trimmed_to = 0
@@ -432,6 +436,30 @@ class Frontier:
             self._flags[number] &= ~_UNSEEN
         return unseen
 
+    def active(self) -> Collection[int]:
+        """The numbers of queues with pages that wait or are in flight. The queues that have changed since the
+        last call are looked at, not the others."""
+        for number in self._uncounted:
+            self._flags[number] &= ~_UNCOUNTED
+            queue = self._queues[number]
+            is_active = self._idle.waiting(number) > 0 if queue is None else queue.waiting > 0 or queue.busy
+            if is_active:
+                self._active[number] = None
+            else:
+                self._active.pop(number, None)
+        del self._uncounted[:]
+        return self._active.keys()
+
+    def next_active(self, most: int) -> list[Site]:
+        """Some of the sites of `active`, others each time if there are more."""
+        self.active()
+        numbers = list(islice(self._active, most))
+        if len(numbers) < len(self._active):
+            for number in numbers:
+                del self._active[number]
+                self._active[number] = None
+        return [self._numbers.sites[number] for number in sorted(numbers)]
+
     def next_ready_at(self, now: Instant) -> Instant:
         """The next instant at which a sleeping site may be asked; FOREVER if none sleeps."""
         self._update_heaps(now)
@@ -466,7 +494,9 @@ class Frontier:
             self._noted.append(number)
         if not flags & _UNSEEN:
             self._unseen.append(number)
-        self._flags[number] = flags | _NOTED | _UNSEEN
+        if not flags & _UNCOUNTED:
+            self._uncounted.append(number)
+        self._flags[number] = flags | _NOTED | _UNSEEN | _UNCOUNTED
 
     def _put_away(self, queue: MemorySiteQueue) -> None:
         """Keep an idle queue in columns."""
