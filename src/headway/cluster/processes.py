@@ -24,12 +24,12 @@ from msgspec.structs import replace
 
 from headway.cluster.calls import SharedClock
 from headway.cluster.collecting import build_session
-from headway.cluster.coordinator import CommitBatch, FleetChronicle, LeaseOver
+from headway.cluster.coordinator import CommitBatch, Coordinator, FleetChronicle, LeaseOver
 from headway.cluster.folder import WorkerFolder
 from headway.cluster.leader import Leader
 from headway.cluster.local import WORKER_CALLS, LocalCoordinator, WorkerSession, WorkerTask
 from headway.cluster.rpc import Connection, Offer, RpcError, connect
-from headway.cluster.session import End
+from headway.cluster.session import End, Session
 from headway.config.job import Job, build_job, without_password
 from headway.config.reading import Source, convert
 from headway.errors import HeadwayError
@@ -60,7 +60,8 @@ from headway.runtime.process import (
     keep_to,
     look_for_garbage_seldom,
 )
-from headway.runtime.runtime import check_can_be_shared, waiting_order, warc_info_of
+from headway.runtime.runtime import check_can_be_shared, learnt_ordering, waiting_order, warc_info_of
+from headway.store.reader import RunReader
 from headway.store.recrawl import KnownContents
 from headway.store.rows import Gauges, fingerprint_of
 from headway.store.run_folder import RunFolder
@@ -363,28 +364,42 @@ def main() -> int:
     return asyncio.run(_work(ours, known))
 
 
+def _job_of(task: WorkerTask) -> Job:
+    source = Source("the job")
+    return build_job(convert(task.job, source), source).with_secret(task.secret)
+
+
+def worker_session(
+    task: WorkerTask, supervisor: Coordinator, folder: WorkerFolder, known: KnownContents
+) -> Session:
+    job = _job_of(task)
+    with RunReader(task.folder) as reader:
+        ordering = learnt_ordering(job, reader)
+    session, _ = build_session(
+        job,
+        supervisor,
+        folder,
+        SharedClock(),
+        has_rounds=task.has_rounds,
+        may_be_limited=True,
+        most_held=task.most_held,
+        ordering=ordering,
+        quickest_beat_s=_QUICKEST_BEAT_S,
+        commit_every_s=task.commit_every_s,
+        may_be_known=lambda digest: known.may_have(fingerprint_of(digest)),
+    )
+    return session
+
+
 async def _work(ours: socket.socket, known: KnownContents) -> int:
     connection = await connect(ours)
     try:
         supervisor = connection.remote(WORKER_CALLS)
         task = await supervisor.task()
-        source = Source("the job")
-        job = build_job(convert(task.job, source), source).with_secret(task.secret)
+        job = _job_of(task)
         folder = WorkerFolder(Path(task.folder), warc_info_of(job))
         try:
-            session, _ = build_session(
-                job,
-                supervisor,
-                folder,
-                SharedClock(),
-                has_rounds=task.has_rounds,
-                may_be_limited=True,
-                most_held=task.most_held,
-                quickest_beat_s=_QUICKEST_BEAT_S,
-                commit_every_s=task.commit_every_s,
-                may_be_known=lambda digest: known.may_have(fingerprint_of(digest)),
-            )
-            end = await session.run()
+            end = await worker_session(task, supervisor, folder, known).run()
         except PluginError as problem:
             with suppress(RpcError, LeaseOver):  # the supervisor ends because of it
                 await supervisor.fail(str(problem))
