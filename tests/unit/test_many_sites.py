@@ -234,6 +234,61 @@ def test_the_same_events_lead_to_the_same_decisions_with_many_sites() -> None:
     assert one == other
 
 
+@pytest.mark.parametrize("sites", [300, 3000])
+def test_a_change_of_the_open_sites_looks_at_those_that_have_changed(
+    sites: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = Frontier(Deadline(), holds_sites=True)
+    for n in range(sites):
+        frontier.put(page_of(n, 0))
+    frontier.serve_only(frozenset(range(10)))
+    looked_at: list[int] = []
+    judge = Frontier._judge
+    monkeypatch.setattr(
+        Frontier, "_judge", lambda self, number: (looked_at.append(number), judge(self, number))
+    )
+    frontier.serve_only(frozenset(range(5, 15)))
+    # Those that were released or held back in the first call have changed.
+    first = len(looked_at)
+    looked_at.clear()
+    frontier.serve_only(frozenset(range(6, 16)))
+    assert first <= 25
+    assert len(looked_at) <= 12
+
+
+@given(
+    st.booleans(),
+    st.lists(
+        st.tuples(st.sampled_from(["put", "later", "take", "none"]), st.integers(0, 9))
+        | st.tuples(st.just("serve"), st.frozensets(st.integers(0, 9), max_size=4)),
+        max_size=40,
+    ),
+)
+def test_sites_are_held_back_as_if_all_were_looked_at(
+    holds: bool, happenings: list[tuple[str, object]]
+) -> None:
+    frontier, now = Frontier(Deadline(), holds_sites=holds), NOW
+    for turn, (what, value) in enumerate(happenings):
+        now = Instant(now + 1.0)
+        served = None
+        match what, value:
+            case "put", int(n):
+                frontier.put(page_of(n, turn))
+            case "later", int(n):
+                frontier.put(page_of(n, turn), 0, Instant(now + 3.0))
+            case "take", _:
+                if (queue := frontier.next_site(now)) is not None:
+                    frontier.take(queue)
+            case "none", _ if not holds:
+                frontier.serve_only(None)
+                assert not any(queue.is_held for queue in frontier.queues())
+            case "serve", frozenset() as served:
+                frontier.next_site(now)
+                frontier.serve_only(served)
+                for queue in frontier.queues():
+                    assert queue.is_held == (queue.due > 0 and queue.number not in served)
+
+
 # -- what a collector reports -------------------------------------------------------------------------------
 
 

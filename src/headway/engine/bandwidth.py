@@ -213,10 +213,11 @@ class BandwidthPlanner:
         self._most_bytes_per_s = UNBOUNDED
         self._shares = Shares()
         self.started: frozenset[int] | None = None
-        self._open: frozenset[int] = frozenset()
+        """The rows that may be asked for pages now; None: all."""
+        self.open: frozenset[int] = frozenset()
+        """The rows of the sites that may be open at the same time."""
         self._used_until: dict[int, float] = {}
         """With rates that are limits: by row, until when its bytes have used up its rate."""
-        """The rows that may be asked for pages now; None: all."""
         self._arrived = Arrived()
         self._claims: dict[Site, BytesPerSecond] = {}
         self._outlook = Outlook()
@@ -293,7 +294,7 @@ class BandwidthPlanner:
             self._steps = None
         self.next_at = min(self._plan_at, self._hand_on_at)
         if self._allocator.seats is not None:
-            self._open = self._shares.open_rows(self.table)
+            self.open = self._shares.open_rows(self.table)
         self._claims = self._claims_of(stats, bound.capacity_bytes_per_s)
         return None if _alike(before, self._claims) else self._claims
 
@@ -390,11 +391,6 @@ class BandwidthPlanner:
             return None
         fillers = self._shares.next_rows(_FILLERS, self.table, self._outlook.is_late)
         return frozenset((*self._shares.rates, *fillers))
-
-    def may_start(self, site: Site) -> BytesPerSecond | None:
-        """A rate if the site may be asked for pages now."""
-        row = self._row_of(site)
-        return UNBOUNDED if self.started is None or row is None or row in self.started else None
 
     def _hand_on(self, now: Instant, stats: CrawlStats, frontier: Frontier) -> None:
         self._handed_on_at, self._hand_on_at = now, FOREVER
@@ -526,13 +522,6 @@ class BandwidthPlanner:
         before = max(self._used_until.get(row, now - page_s), now - page_s - _CATCH_UP_S)
         self._used_until[row] = before + page_s
         return Instant(max(now, min(before + page_s, self._allocator.limits_until)))
-
-    def may_be_open(self, site: Site) -> BytesPerSecond | None:
-        """A rate, 0 at least, if the site is one of those that may be open at the same time."""
-        row = self._row_of(site)
-        if row is None or row not in self._open:
-            return None
-        return BytesPerSecond(self._shares.rates.get(row, 0.0))
 
     @property
     def left_in_all(self) -> tuple[float, int]:

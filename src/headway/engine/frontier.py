@@ -22,14 +22,14 @@ from headway.engine.stats import SiteNumbers
 from headway.model.command import WaitingRecord
 from headway.model.page import Page, PageKey, Site
 from headway.policy.ordering.base import Key, LearningOrdering, Ordering, RankingOrdering
-from headway.units import FOREVER, BytesPerSecond, Instant, Seconds
+from headway.units import FOREVER, Instant, Seconds
 
 _LOADED_AHEAD = 256
 """For so many of the next sites, pages are loaded together."""
 _RANKED_AT_ONCE = 1500
 """Pages whose keys are computed again in one step."""
 _beside = ThreadPoolExecutor(1, thread_name_prefix="headway-ranks")
-_HAS_QUEUE, _NOTED, _UNSEEN, _UNCOUNTED = 1, 2, 4, 8
+_HAS_QUEUE, _NOTED, _UNSEEN, _UNCOUNTED, _UNJUDGED = 1, 2, 4, 8, 16
 
 
 class Frontier:
@@ -85,6 +85,10 @@ class Frontier:
         self._uncounted = array("i")
         """The numbers of queues that have changed since `active`."""
         self._active: dict[int, None] = {}
+        self._unjudged = array("i")
+        """The numbers of queues that have changed since `serve_only`."""
+        self._served: frozenset[int] | None = frozenset() if holds_sites else None
+        self._held_back: set[int] = set()
         self._serial = 0
         self._most_held = most_held if self._learning is None else None
         self._held_each = self._loaded_each = self._trimmed_to = 0
@@ -211,15 +215,39 @@ class Frontier:
         queue.is_parked = False
         self._mark(queue, is_noted=False)
 
-    def serve_only(self, rate_of: Callable[[Site], BytesPerSecond | None]) -> None:
-        """Hold back the sites without a rate. A site of which nothing is due is not held back: the planner
-        learns of a page when the time of its next visit has come."""
-        for queue in self.queues():
-            is_held = queue.due > 0 and rate_of(queue.site) is None
-            if is_held != queue.is_held:
-                changed = self.queue(queue.site)
-                changed.is_held = is_held
-                self._mark(changed)
+    def serve_only(self, served: frozenset[int] | None) -> None:
+        """Hold back the sites without a number among these; None: no site. A site of which nothing is due is
+        not held back: the planner learns of a page when the time of its next visit has come.
+
+        Only sites are looked at that have changed, or that are served now and were not before, or the other
+        way round."""
+        before, self._served = self._served, served
+        numbers = set(self._unjudged)
+        del self._unjudged[:]
+        for number in numbers:
+            self._flags[number] &= ~_UNJUDGED
+        if served is None:
+            numbers |= self._held_back
+        elif before is None:
+            numbers.update(self.active())
+        else:
+            numbers |= before ^ served
+        for number in sorted(numbers):
+            if number < len(self._flags) and self._flags[number] & _HAS_QUEUE:
+                self._judge(number)
+
+    def _judge(self, number: int) -> None:
+        """Hold a site back, or release it."""
+        looked_at = self.at(number)
+        is_held = self._served is not None and looked_at.due > 0 and number not in self._served
+        if is_held:
+            self._held_back.add(number)
+        else:
+            self._held_back.discard(number)
+        if is_held != looked_at.is_held:
+            queue = self.queue(looked_at.site)
+            queue.is_held = is_held
+            self._mark(queue)
 
     def count_elsewhere(self, site: Site, waiting: int) -> None:
         """Count the pages of a site that wait in the process that crawls it. None is given out here."""
@@ -496,7 +524,9 @@ class Frontier:
             self._unseen.append(number)
         if not flags & _UNCOUNTED:
             self._uncounted.append(number)
-        self._flags[number] = flags | _NOTED | _UNSEEN | _UNCOUNTED
+        if not flags & _UNJUDGED:
+            self._unjudged.append(number)
+        self._flags[number] = flags | _NOTED | _UNSEEN | _UNCOUNTED | _UNJUDGED
 
     def _put_away(self, queue: MemorySiteQueue) -> None:
         """Keep an idle queue in columns."""

@@ -515,10 +515,10 @@ class Engine:
             return
         rates = planner.allocate(now, self.stats, self.frontier, self.bound)
         if self._holds_sites:
-            self.frontier.serve_only(planner.may_be_open)
+            self.frontier.serve_only(planner.open)
         elif planner.started is not None or self._held_some:
             self._held_some = planner.started is not None
-            self.frontier.serve_only(planner.may_start)
+            self.frontier.serve_only(planner.started)
         if rates is not None:
             self._commands.append(SetRates(rates))
         moved = planner.take_moved()
