@@ -124,3 +124,9 @@ def _format(value: float, unit: str) -> str:
 def utc_text(at: Instant) -> str:
     """An instant for people and programs alike: 2030-01-31T07:30:00Z."""
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_clock_time(at: float) -> bool:
+    """Whether a deadline was given as a time of day, or a date: a whole second, which a length of time from
+    the start of a crawl practically never is."""
+    return at == int(at)

@@ -265,6 +265,21 @@ def test_the_report_is_of_the_last_night_and_lists_all(
     assert "All 3 deadlines were met" in text
 
 
+def test_a_past_round_has_a_report_of_its_own(nights: tuple[Path, Web, list[str]], tmp_path: Path) -> None:
+    run = nights[0] / "run"
+    done = headway("report", run, "--round", "1", "-o", tmp_path / "first")
+    assert done.returncode == 0, done.stderr
+    assert "All 3 deadlines were met" in done.stdout
+    assert "29 pages of" in done.stdout
+    (page,) = (tmp_path / "first").glob("*.html")
+    text = page.read_text()
+    assert "round 1 of 3" in text
+    assert "2026-12-01" in text.partition("</header>")[0]
+    missing = headway("report", run, "--round", "9", "-o", tmp_path / "none")
+    assert missing.returncode != 0
+    assert "there is no round 9" in missing.stderr
+
+
 def test_the_run_is_exported_by_name(nights: tuple[Path, Web, list[str]], tmp_path: Path) -> None:
     run = nights[0] / "run"
     for name in ("pages.csv", "pages.sqlite", "run.wacz", "pages.jsonl"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import html
 import math
 import os
+import re
 from html.parser import HTMLParser
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -16,10 +19,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.runs import BOUND, PAGE_BYTES, STARTED_AT, make_run
 
+from headway.report.canvas import new_figure
 from headway.report.plots import draw_picture
 from headway.report.run_charts import (
     as_csv,
     as_steps,
+    draw_sites,
     gantt_order,
     largest_types,
     mean_by_depth,
@@ -37,6 +42,7 @@ from headway.view.reporting import Circumstances, LinkGraph, TypeCount, gather, 
 from headway.view.run import SiteState
 from headway.view.summary import summarise
 
+BERLIN = ZoneInfo("Europe/Berlin")
 A, B = "http://a.test", "http://b.test"
 LATE = SiteState(
     A, "done", "missed", 50, 0, 0, 5_000_000, 0.0, deadline_at=50.0, started_at=1.0, ended_at=100.0
@@ -341,3 +347,39 @@ def test_the_unit_of_time_fits_the_run(seconds: float) -> None:
     unit_s, _ = time_unit(seconds)
     assert seconds / unit_s >= 2 or unit_s == 1.0
     assert seconds / unit_s <= 300 or unit_s == 86400.0, "nobody counts hours in seconds"
+
+
+@pytest.mark.parametrize(
+    ("deadline_at", "label", "marks"),
+    [
+        (dt.datetime(2026, 12, 2, 7, 30, tzinfo=BERLIN).timestamp(), "time of day, Europe/Berlin", "00:00"),
+        (dt.datetime(2026, 12, 1, 22, 0, tzinfo=BERLIN).timestamp() + 7200.25, "since the start", ""),
+    ],
+    ids=["time of day", "length"],
+)
+def test_deadlines_that_are_times_of_day_have_a_chart_with_times_of_day(
+    run: Path, deadline_at: float, label: str, marks: str
+) -> None:
+    begin_at = dt.datetime(2026, 12, 1, 22, 0, 5, tzinfo=BERLIN).timestamp()
+    facts = gather(run)
+    sites = [
+        structs.replace(
+            site,
+            began_at=begin_at,
+            deadline_at=deadline_at,
+            started_at=begin_at + 3000.0,
+            ended_at=begin_at + 7000.0,
+        )
+        for site in facts.sites
+    ]
+    view = structs.replace(facts.view, sites=sites, started_at=begin_at, elapsed_s=9.0 * 3600)
+    figure = new_figure(7.0, 3.0)
+    draw_sites(figure, structs.replace(facts, view=view, timezone="Europe/Berlin"))
+    (axes,) = figure.axes
+    assert label in axes.get_xlabel()
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    if marks:
+        assert marks in names
+        assert all(re.fullmatch(r"\d\d:\d\d", name) for name in names)
+        place = axes.get_xticks()[names.index(marks)]
+        assert place == pytest.approx((7200.0 - 5.0) / 3600.0), "midnight in Berlin, in hours from the start"

@@ -87,12 +87,21 @@ def status_command(
     "-o",
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to write to.  [default: RUN/report]",
+    help="The folder to write to.  [default: RUN/report, or RUN/report-of-round-N]",
+)
+@click.option(
+    "--round",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The report of round N.  [default: the last one]",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the report in the browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the path and the main results as JSON.")
 @log_options
-def report_command(run: Path | str, *, out: Path | None, opens: bool, as_json: bool, log: Log) -> int:
+def report_command(
+    run: Path | str, *, out: Path | None, number: int | None, opens: bool, as_json: bool, log: Log
+) -> int:
     """Write a report of a run: one HTML file, and its figures as PNG, SVG and CSV.
 
     The crawl may be running; the report then covers what is in the run folder so far.
@@ -104,8 +113,9 @@ def report_command(run: Path | str, *, out: Path | None, opens: bool, as_json: b
     from headway.report.run_page import verdict, write_report
     from headway.view.reporting import gather
 
-    facts = gather(run)
-    page = write_report(facts, out if out is not None else run / "report")
+    facts = gather(run, round_number=number)
+    usual = run / ("report" if facts.round_number is None else f"report-of-round-{number}")
+    page = write_report(facts, out if out is not None else usual)
     location = os.fsencode(page).decode("utf-8", "replace")
     with results():
         if as_json:

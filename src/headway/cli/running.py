@@ -30,7 +30,7 @@ from headway.runtime.process import INTERRUPTS
 from headway.store.postgres.connection import is_address
 from headway.store.reader import DATABASE
 from headway.store.rounds import CHANGES, Round, counts_of, words_of
-from headway.units import format_duration, format_rate, format_size
+from headway.units import format_duration, format_rate, format_size, is_clock_time
 from headway.view.run import RobotsTrouble, RunView, SiteState
 from headway.view.summary import SiteResult, Summary, lines_of, site_lines
 
@@ -129,12 +129,6 @@ def moment(at: float, near: float, zone: dt.tzinfo | None) -> str:
     if shown.date() == dt.datetime.fromtimestamp(near, zone).date():
         return f"{shown:%H:%M}" if shown.second == 0 else f"{shown:%H:%M:%S}"
     return f"{shown:%a %H:%M}" if abs(at - near) < 6 * 86400 else f"{shown:%Y-%m-%d %H:%M}"
-
-
-def is_clock_time(at: float) -> bool:
-    """Whether a deadline was given as a time of day, or a date: a whole second, which a length of time from
-    the start of a crawl practically never is."""
-    return at == int(at)
 
 
 def round_lines(rounds: Sequence[Round], zone: dt.tzinfo | None) -> list[str]:

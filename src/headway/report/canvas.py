@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import math
 import re
@@ -141,6 +142,30 @@ def spread_times(axes: Any, unit_s: float, times_s: Iterable[float]) -> bool:
     marks = [mark for mark in _TIME_MARKS if shortest / 2 <= mark[0] <= 1.5 * max(known)]
     axes.set_xticks([0.0, *(at_s / unit_s for at_s, _ in marks)], ["0", *(name for _, name in marks)])
     axes.minorticks_off()
+    return True
+
+
+_CLOCK_STEPS_S = (60, 120, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+_MOST_CLOCK_TICKS = 9
+
+
+def clock_times(axes: Any, unit_s: float, started_at: float, zone: dt.tzinfo | None) -> bool:
+    """Label the time axis, in units of `unit_s` since the start, with times of day. False if it is too
+    short for that."""
+    seconds = axes.get_xlim()[1] * unit_s
+    if not 2 * _CLOCK_STEPS_S[0] <= seconds < math.inf:
+        return False
+    last_s = _CLOCK_STEPS_S[-1]
+    step_s = next((step for step in _CLOCK_STEPS_S if seconds / step < _MOST_CLOCK_TICKS), last_s)
+    begin = dt.datetime.fromtimestamp(started_at, zone)
+    offset = begin.astimezone().utcoffset() if zone is None else begin.utcoffset()
+    offset_s = 0.0 if offset is None else offset.total_seconds()
+    first_at = math.ceil((started_at + offset_s) / step_s) * step_s - offset_s
+    count = min(4 * _MOST_CLOCK_TICKS, 1 + int((started_at + seconds - first_at) // step_s))
+    ticks = [first_at + number * step_s for number in range(count)]
+    words = "%H:%M" if step_s < 86400 else "%b %d"
+    names = [f"{dt.datetime.fromtimestamp(tick, zone):{words}}" for tick in ticks]
+    axes.set_xticks([(tick - started_at) / unit_s for tick in ticks], names)
     return True
 
 

@@ -10,12 +10,25 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
 
-from headway.report.canvas import AMBER, BLUE, GREY, INK, MUTED, PALE, RED, TEAL, quiet, spread_times
-from headway.units import format_duration, format_rate
+from headway.report.canvas import (
+    AMBER,
+    BLUE,
+    GREY,
+    INK,
+    MUTED,
+    PALE,
+    RED,
+    TEAL,
+    clock_times,
+    quiet,
+    spread_times,
+)
+from headway.units import format_duration, format_rate, is_clock_time
 from headway.view.reporting import Floats, OutcomeCount, Ranks, RunFacts, SiteHistory, Turn, TypeCount
 from headway.view.run import SiteState
 
@@ -140,6 +153,11 @@ def draw_sites(figure: Any, facts: RunFacts) -> None:
     times = [time_s for site in chosen for time_s in (site.end_s, site.deadline_s) if time_s is not None]
     is_spread = spread_times(axes, unit_s, times)
     axes.set_xlabel("time since the start, logarithmic" if is_spread else f"{unit} since the start")
+    deadlines = [site.deadline_at for site in chosen if site.deadline_at is not None]
+    if not is_spread and any(is_clock_time(round(at, 6)) for at in deadlines):
+        zone = None if facts.timezone is None else ZoneInfo(facts.timezone)
+        if clock_times(axes, unit_s, facts.view.started_at, zone):
+            axes.set_xlabel("time of day" if facts.timezone is None else f"time of day, {facts.timezone}")
     quiet(axes, grid="x")
 
 

@@ -48,7 +48,7 @@ def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{esc(facts.view.name)}: report of a crawl</title>
+<title>{esc(facts.view.name)}: report of {_what(facts)}</title>
 <style>{style}</style>
 </head>
 <body>
@@ -62,11 +62,19 @@ def page(facts: RunFacts, drawings: Mapping[str, str]) -> str:
 def _head(facts: RunFacts) -> str:
     begun = dt.datetime.fromtimestamp(facts.view.started_at, dt.UTC)
     return (
-        f"<header><h1>{esc(facts.view.name)} "
+        f"<header><h1>{esc(facts.view.name)}{_of_round(facts)} "
         f"<span class='pill {esc(facts.view.state)}'>{esc(_STATES[facts.view.state])}</span></h1>"
         f"<p class='muted'>begun {begun:%Y-%m-%d %H:%M:%S} UTC, {format_duration(facts.seconds)}"
         f"{_sittings(facts.view)}</p><p class='lead'>{esc(verdict(facts))}</p></header>"
     )
+
+
+def _what(facts: RunFacts) -> str:
+    return "a crawl" if facts.round_number is None else f"round {facts.round_number}"
+
+
+def _of_round(facts: RunFacts) -> str:
+    return "" if facts.round_number is None else f", round {facts.round_number} of {len(facts.rounds)}"
 
 
 def verdict(facts: RunFacts) -> str:

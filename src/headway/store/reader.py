@@ -293,18 +293,29 @@ _DENIED = """
     SELECT site.site, sum(pages) FROM outcome JOIN site ON site.id = site_id
     WHERE kind = 'robots-denied' GROUP BY site.id"""
 _BUSY = """
-    SELECT site_id, sum(duration_s), count(*) FROM page WHERE duration_s > 0 AND settled_at >= ?
-    GROUP BY site_id"""
+    SELECT site_id, sum(duration_s), count(*) FROM page
+    WHERE duration_s > 0 AND settled_at >= ? AND settled_at < ? GROUP BY site_id"""
 _TYPES = """
     SELECT content_type, count(*), sum(content_bytes), sum(wire_bytes) FROM page
-    WHERE state = 'done' AND kind <> 'redirect' AND content_bytes > 0 AND settled_at >= ?
+    WHERE state = 'done' AND kind <> 'redirect' AND content_bytes > 0
+          AND settled_at >= ? AND settled_at < ?
     GROUP BY content_type ORDER BY count(*) DESC"""
 _STATUSES = """
-    SELECT status, state, count(*) FROM page WHERE status > 0 AND settled_at >= ?
+    SELECT status, state, count(*) FROM page WHERE status > 0 AND settled_at >= ? AND settled_at < ?
     GROUP BY status, state ORDER BY 3 DESC"""
 _TIMES = """
     SELECT CAST((settled_at - ?) / ? AS INTEGER) AS turn, count(*), sum(wire_bytes), sum(state = 'done')
-    FROM page WHERE duration_s > 0 AND settled_at >= ? GROUP BY turn ORDER BY turn"""
+    FROM page WHERE duration_s > 0 AND settled_at >= ? AND settled_at < ? GROUP BY turn ORDER BY turn"""
+_BEGINS = """
+    SELECT site_id, min(settled_at - duration_s) FROM page
+    WHERE duration_s > 0 AND settled_at >= ? AND settled_at < ? GROUP BY site_id"""
+# Of an earlier round; what was left out is counted for the whole run only.
+_OUTCOMES_BETWEEN = """
+    SELECT state, kind, count(*) FROM page WHERE settled_at >= ? AND settled_at < ?
+    GROUP BY state, kind ORDER BY 3 DESC"""
+_TROUBLES_BETWEEN = """
+    SELECT kind, count(*) FROM page WHERE site_id = ? AND state IN ('failed', 'waiting')
+    AND settled_at >= ? AND settled_at < ? GROUP BY kind ORDER BY 2 DESC"""
 # Excluded pages are counted by the rule that excluded them.
 _OUTCOMES = """
     SELECT state, CASE WHEN reason = '' THEN kind ELSE reason END AS why, sum(pages) FROM outcome
@@ -328,31 +339,44 @@ _SUM_SLICE_ROWS = 20_000
 _KEY_ROWS = 200_000
 
 
+_NO_END = 1e18
+
+
 class RunSums(RunDatabase):
     def denied(self) -> list[tuple[str, int]]:
         """Sites, and how many of their pages robots.txt denies."""
         return [tuple(row) for row in self._all(_DENIED)]
 
-    def busy(self, since: float = 0.0) -> dict[int, tuple[float, int]]:
+    def busy(self, since: float = 0.0, until: float = _NO_END) -> dict[int, tuple[float, int]]:
         """The total duration of the requests to each site, and their number."""
-        return {number: (seconds, count) for number, seconds, count in self._all(_BUSY, (since,))}
+        return {number: (seconds, count) for number, seconds, count in self._all(_BUSY, (since, until))}
 
-    def types(self, since: float = 0.0) -> list[tuple[str, int, int, int]]:
+    def types(self, since: float = 0.0, until: float = _NO_END) -> list[tuple[str, int, int, int]]:
         """Media type, pages, bytes of content, bytes on the wire."""
-        return [tuple(row) for row in self._all(_TYPES, (since,))]
+        return [tuple(row) for row in self._all(_TYPES, (since, until))]
 
-    def statuses(self, since: float = 0.0) -> list[tuple[int, str, int]]:
-        return [tuple(row) for row in self._all(_STATUSES, (since,))]
+    def statuses(self, since: float = 0.0, until: float = _NO_END) -> list[tuple[int, str, int]]:
+        return [tuple(row) for row in self._all(_STATUSES, (since, until))]
 
-    def by_time(self, from_at: float, length_s: float) -> list[tuple[int, int, int, int]]:
+    def by_time(
+        self, from_at: float, length_s: float, until: float = _NO_END
+    ) -> list[tuple[int, int, int, int]]:
         """For each period: its number, answers, bytes and fetched pages."""
-        return [tuple(row) for row in self._all(_TIMES, (from_at, length_s, from_at))]
+        return [tuple(row) for row in self._all(_TIMES, (from_at, length_s, from_at, until))]
 
-    def outcomes(self) -> list[tuple[str, str, int]]:
+    def begins(self, since: float, until: float) -> dict[int, float]:
+        """When each site was first asked in this period."""
+        return dict(self._all(_BEGINS, (since, until)))
+
+    def outcomes(self, period: tuple[float, float] | None = None) -> list[tuple[str, str, int]]:
+        if period is not None:
+            return [tuple(row) for row in self._all(_OUTCOMES_BETWEEN, period)]
         return [tuple(row) for row in self._all(_OUTCOMES)]
 
-    def site_troubles(self, number: int) -> list[tuple[str, int]]:
+    def site_troubles(self, number: int, period: tuple[float, float] | None = None) -> list[tuple[str, int]]:
         """Kinds of failed attempts at a site, most frequent first."""
+        if period is not None:
+            return [tuple(row) for row in self._all(_TROUBLES_BETWEEN, (number, *period))]
         return [tuple(row) for row in self._all(_SITE_OUTCOMES, (number,))]
 
     def course(self, number: int) -> list[tuple[Any, ...]]:

@@ -15,16 +15,16 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from headway.errors import UnitError
+from headway.errors import StoreError, UnitError
 from headway.model.command import Decision
 from headway.policy.ordering.ranked import pagerank
 from headway.policy.politeness import TROUBLE
 from headway.store.reader import RunReader, RunSums
-from headway.store.rounds import Round, rounds_of
+from headway.store.rounds import Round, period_of, rounds_of
 from headway.store.run_folder import DECISIONS
 from headway.units import format_duration, format_rate, format_size, parse_duration
 from headway.view.link import LinkHistory, LinkSecond
-from headway.view.run import RunMonitor, RunView, SiteState
+from headway.view.run import DeadlineCounts, Outlook, Phase, RunMonitor, RunView, SiteState
 from headway.view.summary import DomainPoliteness, politeness_of
 
 Floats = NDArray[np.float64]
@@ -133,6 +133,10 @@ class RunFacts(msgspec.Struct, frozen=True):
     """What each domain was asked, those with the shortest pauses first."""
     interval_s: float | None = None
     """Of the job."""
+    timezone: str | None = None
+    """Of the job; None: that of the machine."""
+    round_number: int | None = None
+    """The earlier round of which the facts are; None: the current one."""
 
     @property
     def seconds(self) -> float:
@@ -148,7 +152,7 @@ _MOST_SITES = 400
 _FEWEST_ROWS = 3
 
 
-def histories_of(sums: RunSums, sites: Sequence[SiteState]) -> list[SiteHistory]:
+def histories_of(sums: RunSums, sites: Sequence[SiteState], until: float = math.inf) -> list[SiteHistory]:
     """The sites with the most data, if there is enough to draw."""
     largest = sorted(sites, key=lambda site: -site.wire_bytes)[:_MOST_SITES]
     courses = []
@@ -157,7 +161,7 @@ def histories_of(sums: RunSums, sites: Sequence[SiteState]) -> list[SiteHistory]
             [
                 [np.nan if cell is None else cell for cell in each]
                 for each in sums.course(site.number)
-                if each[0] >= site.began_at
+                if site.began_at <= each[0] < until
             ]
         )
         if len(table) >= _FEWEST_ROWS:
@@ -204,14 +208,16 @@ class LoggedDecisions(msgspec.Struct, frozen=True):
     """When each site was first forecast to be late, in seconds since the start of the crawl."""
 
 
-def read_decisions(folder: Path, started_at: float) -> LoggedDecisions:
+def read_decisions(folder: Path, started_at: float, until: float = math.inf) -> LoggedDecisions:
     found = LoggedDecisions([], {})
     decoder = msgspec.json.Decoder(Decision)
     try:
         with (folder / DECISIONS).open("rb") as file:
             for line in _interesting_lines(file):
                 try:
-                    _take_in(found, decoder.decode(line), started_at)
+                    decision = decoder.decode(line)
+                    if decision.at < until:
+                        _take_in(found, decision, started_at)
                 except msgspec.DecodeError:
                     continue  # half a line, at the end of a log that is being written
     except OSError:
@@ -468,19 +474,34 @@ _MOST_TURNS = 40
 _MOST_REFERENCED = 15
 
 
-def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = time.time) -> RunFacts:
-    """`is_over`: no process crawls into the folder any more, though the one that did may be alive."""
+def gather(
+    folder: Path,
+    *,
+    round_number: int | None = None,
+    is_over: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> RunFacts:
+    """`round_number`: an earlier round; None: the current one. `is_over`: no process crawls into the
+    folder any more, though the one that did may be alive."""
     with RunMonitor(folder, is_over=is_over, clock=clock) as monitor:
         view = monitor.view()
     with RunReader(folder) as reader:
         rounds = tuple(rounds_of(reader))
+    period = since, until = view.started_at, _NO_END
+    is_past = round_number is not None and round_number != len(rounds)
+    if round_number is not None:
+        begin_at, end_at = period_of(rounds, round_number)
+        if is_past:
+            period = since, until = max(begin_at, rounds[round_number - 1].started_at), min(end_at, _NO_END)
     with RunSums(folder) as sums:
         # What is from before is of earlier rounds.
-        history = LinkHistory(sample for sample in sums.samples() if sample.at >= view.started_at)
-        log = read_decisions(folder, view.started_at)
+        history = LinkHistory(sample for sample in sums.samples() if since <= sample.at < until)
+        if is_past and round_number is not None:
+            view = _view_of_round(view, rounds[round_number - 1], history, sums.begins(*period))
+        log = read_decisions(folder, since, until)
         longest = _TURNS_S[-1]
         turn_s = next((length for length in _TURNS_S if view.elapsed_s / length <= _MOST_TURNS), longest)
-        busy = sums.busy(view.started_at)
+        busy = sums.busy(*period)
         graph = LinkGraph(sums)
         facts = RunFacts(
             view=view,
@@ -488,24 +509,90 @@ def gather(folder: Path, *, is_over: bool = False, clock: Callable[[], float] = 
             busy={site.site: busy.get(site.number, (0.0, 0)) for site in view.sites},
             turns=[
                 Turn(number * turn_s, done, wire_bytes)
-                for number, _, wire_bytes, done in sums.by_time(view.started_at, turn_s)
+                for number, _, wire_bytes, done in sums.by_time(since, turn_s, until)
             ],
             turn_s=turn_s,
-            types=[TypeCount(kind or "not said", *counts) for kind, *counts in sums.types(view.started_at)],
-            statuses=sums.statuses(view.started_at),
-            outcomes=[OutcomeCount(*row) for row in sums.outcomes()],
+            types=[TypeCount(kind or "not said", *counts) for kind, *counts in sums.types(*period)],
+            statuses=sums.statuses(*period),
+            outcomes=[OutcomeCount(*row) for row in sums.outcomes(period if is_past else None)],
             servers=sums.servers(),
             referenced=graph.most_referenced(_MOST_REFERENCED),
-            ranks=graph.ranks(view.started_at),
-            courses=histories_of(sums, view.sites),
+            ranks=None if is_past else graph.ranks(view.started_at),
+            courses=histories_of(sums, view.sites, until),
             missed=(),
             marks=log.marks,
             rounds=rounds,
             politeness=politeness_of(folder, sums.denied()),
             interval_s=_interval_s(monitor.job),
+            timezone=(monitor.job.get("crawl") or {}).get("timezone"),
+            round_number=round_number if is_past else None,
         )
-        missed = _missed(facts, sums, history, log, _interval_s(monitor.job))
+        missed = _missed(facts, sums, history, log, period if is_past else None)
         return structs.replace(facts, missed=missed)
+
+
+_NO_END = 1e18
+_PHASES: dict[str, tuple[Phase, Outlook]] = {
+    "met": ("done", "met"),
+    "missed": ("done", "missed"),
+    "unreachable": ("unreachable", "missed"),
+    "stopped": ("stopped", "none"),
+    "open": ("open", "none"),
+}
+
+
+def _view_of_round(view: RunView, past: Round, history: LinkHistory, begins: Mapping[int, float]) -> RunView:
+    """The view of a run at the end of an earlier round, by what was stored of it."""
+    result = past.result
+    if result is None:
+        raise StoreError(f"nothing is known of round {past.number} but its beginning; it did not end")
+    numbers = {site.site: site.number for site in view.sites}
+    sites = []
+    for each in result.sites:
+        phase, outlook = _PHASES.get(each.verdict, ("done", "none"))
+        number = numbers.get(each.site, 0)
+        sites.append(
+            SiteState(
+                site=each.site,
+                phase="open" if each.ended_at is None and phase == "done" else phase,
+                outlook="none" if each.deadline_at is None else outlook,
+                done=each.done,
+                failed=each.failed,
+                waiting=0,
+                wire_bytes=each.wire_bytes,
+                began_at=past.started_at,
+                deadline_at=each.deadline_at,
+                started_at=begins.get(number),
+                ended_at=each.ended_at,
+                number=number,
+                has_content=each.verdict != "failed",
+                leads_to=each.problem or "another site" if each.verdict == "redirects" else "",
+                start_problem=each.problem,
+            )
+        )
+    ended_at = past.ended_at or past.started_at
+    return structs.replace(
+        view,
+        state="finished" if result.is_complete else "stopped",
+        now=ended_at,
+        started_at=past.started_at,
+        last_seen_at=ended_at,
+        elapsed_s=ended_at - past.started_at,
+        link=history.figures,
+        bound_bytes_per_s=history.figures.bound_bytes_per_s,
+        sites=sites,
+        site_count=len(sites),
+        sites_done=sum(site.is_over for site in sites),
+        done=result.done,
+        failed=result.failed,
+        waiting=0,
+        in_flight=0,
+        wire_bytes=result.wire_bytes,
+        deadlines=DeadlineCounts.of(sites),
+        forecast_at=None,
+        forecast_middle_at=None,
+        forecast_from_at=None,
+    )
 
 
 def _drawn(history: LinkHistory, started_at: float) -> Link:
@@ -543,7 +630,11 @@ def _interval_s(job: Mapping[str, Any]) -> float:
 
 
 def _missed(
-    facts: RunFacts, sums: RunSums, history: LinkHistory, log: LoggedDecisions, interval_s: float
+    facts: RunFacts,
+    sums: RunSums,
+    history: LinkHistory,
+    log: LoggedDecisions,
+    period: tuple[float, float] | None,
 ) -> list[Missed]:
     """The missed deadlines and the reasons: sites that are still crawled first, then by how late they
     were."""
@@ -557,8 +648,8 @@ def _missed(
             view.state,
             view.elapsed_s,
             history.use_of_bound(view.started_at + (site.start_s or 0.0), view.started_at + until_s),
-            interval_s,
-            sums.site_troubles(site.number),
+            facts.interval_s or 0.0,
+            sums.site_troubles(site.number, period),
             log.forecast_late_s.get(site.site),
             busy_s,
             answers,
