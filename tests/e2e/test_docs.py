@@ -252,6 +252,21 @@ def test_the_jobs_with_site_settings_are_read(tmp_path: Path, monkeypatch: pytes
     assert load_job(tmp_path / "list.toml").site_count == len(rows) - 1
 
 
+def test_the_crawler_is_identified_by_a_contact_and_a_key(tmp_path: Path) -> None:
+    with followed("docs/how-to/identity.md") as page:
+        contact, init, identity = page.take("toml"), page.take("sh"), page.take("toml")
+    site = '[[site]]\nurl = "https://www.example.org/"\n'
+    run(init, tmp_path)
+    for name, table in (("contact", contact), ("signed", contact + identity)):
+        (tmp_path / f"{name}.toml").write_text(table + site)
+        assert load_job(tmp_path / f"{name}.toml").file.crawl.contact == "crawl@example.org"
+    assert load_job(tmp_path / "signed.toml").signer is not None
+    folder = tmp_path / "identity"
+    listed = re.findall(r"^\| `([^`]+)` \|", prose_of(ROOT / "docs/how-to/identity.md"), re.MULTILINE)
+    assert [name for name in listed if not (folder / name).exists()] == []
+    assert "bot.example.org" in run("headway identity show identity", tmp_path)
+
+
 def test_every_night_is_crawled_into_one_folder(served: Served, tmp_path: Path) -> None:
     (nightly,) = (each for each in blocks_of(ROOT / "docs/tutorial.md") if each.title == "nightly.toml")
     job = changed(localised(nightly.text, served), {"[crawl]\n": f"[crawl]\n{HURRY}max_pages = 5\n"})

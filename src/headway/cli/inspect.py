@@ -39,7 +39,7 @@ from headway.view.summary import rounds_in, summarise
     "number",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The result of round N.",
+    help="Show the result of round N.",
 )
 @click.option(
     "--plot",
@@ -159,7 +159,7 @@ def report_command(
     "number",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Only what round N found; of wacz and mirror, the pages as they were at its end.",
+    help="Only the pages of round N; wacz and mirror: all pages as they were at its end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the file, its format and its size as JSON.")
 @log_options
@@ -298,9 +298,9 @@ def verify_command(run: Path, *, repairs: bool, as_json: bool, log: Log) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @log_options
 def rebuild_command(run: Path, job: Path | None, *, as_json: bool, log: Log) -> int:
-    """Make the database of a run folder again, from its WARC files and logs.
+    """Rebuild the database of a run folder from its WARC files and logs.
 
-    The old database is renamed. JOB is the job file, for the case that it cannot be read at all.
+    The old database is renamed. Give JOB, the job file, if the old database cannot be read.
     """
     from headway.runtime.rebuild import rebuild
 

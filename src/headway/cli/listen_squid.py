@@ -137,7 +137,7 @@ class Listening:
 @click.option(
     "--delay", default="10 s", show_default=True, help="Pause between an announcement and the request."
 )
-@click.option("--interval", default="1 s", show_default=True, help="Pause between two requests for one site.")
+@click.option("--interval", default="1 s", show_default=True, help="Pause between two requests to a site.")
 @click.option(
     "--max-connections", type=int, default=8, show_default=True, help="Maximum of connections to the proxy."
 )

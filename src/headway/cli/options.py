@@ -101,7 +101,7 @@ def _arguments(option: Option, declared: DeclaredKey) -> dict[str, Any]:
 
 def _default(declared: DeclaredKey) -> str:
     if declared.key.default:
-        return declared.key.default.strip("`")
+        return declared.key.default.replace("`", "")
     value = declared.default
     return value if isinstance(value, str) else "" if value is None else toml(value)
 
@@ -111,13 +111,13 @@ def learning_options(function: Command) -> Command:
     function = click.option(
         "--forget",
         is_flag=True,
-        help="Use nothing that earlier runs have learnt of sites and servers; `crawl` keeps nothing either.",
+        help="Ignore what earlier runs have learnt about sites and servers; crawl saves nothing new.",
     )(function)
     return click.option(
         "--learn-from",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="RUN",
-        help="Take sizes and rates of sites from this earlier run first.",
+        help="Prefer the sizes and rates of sites that this earlier run measured.",
     )(function)
 
 
@@ -141,25 +141,29 @@ def schema_command() -> None:
 
 @click.group("identity")
 def identity_command() -> None:
-    """Make a key pair that says who crawls, and what to publish with it.
+    """Create a key pair that identifies the crawler, and the files to publish.
 
-    With the key, requests are signed as Web Bot Auth has it (RFC 9421), so that the owner of a site can tell
-    your crawler from others that use its name.
+    Requests are signed with the key by Web Bot Auth (RFC 9421), so that site owners can tell your crawler
+    from others that use its name.
     """
 
 
-@identity_command.command("init", short_help="Make a key, and what to publish with it.")
+@identity_command.command("init", short_help="Create a key, and the files to publish.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--agent", required=True, metavar="URL", help="Where you publish it: https://bot.example.org")
-@click.option("--contact", required=True, metavar="CONTACT", help="An e-mail address or a web page.")
+@click.option(
+    "--agent", required=True, metavar="URL", help="Where you publish the files: https://bot.example.org"
+)
+@click.option("--contact", required=True, metavar="CONTACT", help="E-mail address or web page of the owner.")
 @click.option("--name", default="headway", show_default=True, help="Your product token in robots.txt.")
 @click.option("--range", "ranges", multiple=True, metavar="CIDR", help="Addresses you crawl from.")
-@click.option("--valid", default="365 d", show_default=True, metavar="TIME", help="How long the key is used.")
-@click.option("--rotate", "rotates", is_flag=True, help="Make a new key; the earlier one stays published.")
+@click.option(
+    "--valid", default="365 d", show_default=True, metavar="TIME", help="How long the key is valid."
+)
+@click.option("--rotate", "rotates", is_flag=True, help="Create a new key; the earlier one stays published.")
 def init_command(
     folder: Path, *, agent: str, contact: str, name: str, ranges: tuple[str, ...], valid: str, rotates: bool
 ) -> int:
-    """Make a key, and a folder "publish" for your web server: public key, bot page and address ranges."""
+    """Create a key, and a folder "publish" for your web server: public key, bot page and address ranges."""
     from headway.http.identity import PUBLISHED, check_agent, make_identity
 
     product = product_token(name)
@@ -188,7 +192,7 @@ def init_command(
 @identity_command.command("show", short_help="Check a key.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def show_command(folder: Path) -> int:
-    """Check a key, and show what it is called and how long it is valid."""
+    """Check a key, and show its name and its date of expiry."""
     from headway.http.identity import load_signer
 
     about = load_signer(folder, Instant(time.time())).about

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     },
     crawlers={
         "type": click.IntRange(min=1),
-        "help": "How many sites to crawl at once; by default as many as the job says, or all.",
+        "help": "Sites crawled at the same time; by default as in the job, or all.",
     },
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the table at the end.")
@@ -52,9 +52,9 @@ def run_scrapy_command(
 ) -> int:
     """Run the spiders of a job file's sites within its bandwidth and by its deadlines.
 
-    Give the path of a site's spider class (spider = "shop.spiders.Books"), or omit it to use the built-in
-    spider, which follows links and extracts by the site's rules. Items are written to OUT/items unless
-    scrapy.settings.FEEDS is set.
+    The key "spider" of a site is the name of a spider in the Scrapy project of the current folder, or the
+    path of a class ("shop.spiders.Books"). Without it, the built-in spider follows links and extracts items
+    by the site's rules. Items are written to OUT/items unless scrapy.settings.FEEDS is set.
     """
     from headway.scrapy.running import ScrapyRun, run_with_signals
     from headway.scrapy.supervisor import EventLog

@@ -46,15 +46,15 @@ _HINT = "# Every key is in the reference, docs/reference/job-file.md; 'headway p
 @click.option("--timezone", metavar="ZONE", help="The time zone of these times, such as Europe/Berlin.")
 @click.option("--interval", metavar="TIME", help="Pause between two requests to a site, such as 5s.")
 @click.option("--max-pages", type=click.IntRange(min=1), metavar="N", help="At most N pages of each site.")
-@click.option("--keep", metavar="ROUNDS|SIZE", help='How much is kept: "30 rounds" or "20 GB".')
+@click.option("--keep", metavar="ROUNDS|SIZE", help='How much to keep: "30 rounds" or "20 GB".')
 @click.option("--email", metavar="ADDRESS", help="Send the result to this address.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @log_options
 def init_command(urls: tuple[str, ...], out: Path, *, force: bool, log: Log, **given: object) -> int:
     """Write a job file with comments, from the options or from answers to questions.
 
     \b
-      headway init                                                asks
+      headway init                                                asks for all values
       headway init https://www.example.org/ --deadline 07:30 --bandwidth 5Mbit/s -o nightly.toml
 
     Without URLs, on a terminal, it asks for everything that no option gives.
@@ -207,10 +207,10 @@ class _Service(msgspec.Struct, frozen=True):
     show_default=True,
     help="The run folder.",
 )
-@click.option("--at", metavar="HH:MM", help="When it starts.  [default: when its window opens, or 22:00]")
+@click.option("--at", metavar="HH:MM", help="Time of the start.  [default: when the window opens, or 22:00]")
 @click.option("--kind", type=click.Choice(["systemd", "cron"]), default="systemd", show_default=True)
-@click.option("--user", metavar="NAME", help="The user that crawls.  [default: you]")
-@click.option("--name", metavar="NAME", help="Of the units.  [default: headway-JOB]")
+@click.option("--user", metavar="NAME", help="User that runs the crawl.  [default: you]")
+@click.option("--name", metavar="NAME", help="Name of the units.  [default: headway-JOB]")
 @click.option(
     "--to",
     "folder",
@@ -229,13 +229,13 @@ def service_command(
     folder: Path | None,
     log: Log,
 ) -> int:
-    """Make systemd units, or a line for cron, that crawl a job every night into one run folder.
+    """Write systemd units, or a crontab line, that crawl a job every night into one run folder.
 
     \b
       headway service nightly.toml -o /srv/crawl/run --to /etc/systemd/system
       systemctl daemon-reload && systemctl enable --now headway-nightly.timer
 
-    Units are checked with systemd-analyze if it is there.
+    The units are checked with systemd-analyze if it is installed.
     """
     service = _service_of(job_file, out, at, user, name)
     if kind == "cron":

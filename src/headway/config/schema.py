@@ -82,8 +82,8 @@ class CrawlTable(Table, frozen=True):
         example="mybot/1.0 (+https://example.org/bot)", default="`headway/VERSION ...`",
     )] = DEFAULT_USER_AGENT
     contact: Annotated[str | None, key(
-        "who answers for the crawl: an e-mail address, sent as `From`, or a web page. It is added to the "
-        "`user_agent` if that is the default", v.CONTACT, aliases="from email mail operator owner",
+        "whom site owners can contact: an e-mail address, sent as `From`, or a web page. It is added to the "
+        "default `user_agent`", v.CONTACT, aliases="from email mail operator owner",
         option=Option("--contact CONTACT", "E-mail address or web page of the crawl's owner."),
     )] = None
     strategy: Annotated[str | None, key(
@@ -127,15 +127,17 @@ class CrawlTable(Table, frozen=True):
         aliases="interval_per_domain domain_delay",
     )] = None
     per_server_connections: Annotated[int, key(
-        "requests to a server at the same time, each with the interval after it. It begins with 1; one more "
-        "for 20 good answers, and half as many after an answer that asks for a pause", v.COUNT, example=4,
+        "the most requests to a server at the same time, each followed by the interval. The crawl "
+        "begins with one, adds one after 20 good answers, and halves their number when the "
+        "server asks for a pause",
+        v.COUNT, example=4,
         aliases="requests_per_server server_connections",
     )] = 1
     server_networks: Annotated[bool, key(
         "all addresses of a /24, or of an IPv6 /48, count as one server", aliases="server_prefix subnets",
     )] = False
     max_server_interval: Annotated[str, key(
-        "how far the interval of a server grows while it asks for pauses or answers slower and slower",
+        "the longest interval of a server that asks for pauses or answers more and more slowly",
         v.PAUSE, aliases="autothrottle_max_delay max_interval",
     )] = "5 min"
     pages_per_connection: Annotated[int, key(
@@ -151,11 +153,11 @@ class CrawlTable(Table, frozen=True):
                       "crawl simulate", {"simulate": "--robots"}),
     )] = 256
     max_connections_per_server: Annotated[int | None, key(
-        "of these, to one server address; without it a quarter, but at least 16", v.COUNT,
+        "the most connections to one server address; by default a quarter of all, at least 16", v.COUNT,
         aliases="per_server per_ip concurrent_requests_per_ip",
     )] = None
     max_connections_per_domain: Annotated[int | None, key(
-        "of these, to the sites of one registered domain; without it a quarter, but at least 16", v.COUNT,
+        "the most connections to one registered domain; by default a quarter of all, at least 16", v.COUNT,
         aliases="per_domain concurrent_requests_per_domain",
     )] = None
     max_attempts: Annotated[int, key(
@@ -187,9 +189,9 @@ class CrawlTable(Table, frozen=True):
         v.TIMEOUT, example="24 h", aliases="recrawl refresh repeat revisit_every recrawl_every",
     )] = None
     keep: Annotated[str | None, key(
-        "how much of [the rounds of a run](../how-to/every-night.md) is kept: the last so many, as "
-        "`30 rounds`, or as many as fit into a size. What the newest copies of pages need always stays; "
-        "by default everything is kept", v.KEPT, example="30 rounds",
+        "how many [rounds of a run](../how-to/every-night.md) to keep: a number, as `30 rounds`, or as many "
+        "as fit into a size. The newest copy of each page is always kept; by default everything is",
+        v.KEPT, example="30 rounds",
         aliases="retention keep_rounds max_rounds history expire prune",
     )] = None
     keep_old_in: Annotated[str | None, key(
@@ -197,8 +199,8 @@ class CrawlTable(Table, frozen=True):
         "removed", example="/archive/crawl", aliases="move_to move_old_to old_archive archive_to",
     )] = None
     stop_at_deadline: Annotated[bool, key(
-        "at the deadline of a site, end what is under way and leave out the rest; otherwise a late site is "
-        "crawled to its end", aliases="hard_deadline stop_after",
+        "at the deadline of a site, end its requests in flight and leave out the rest; otherwise a late site "
+        "is crawled to its end", aliases="hard_deadline stop_after",
         option=Option("--stop-at-deadline", "At the deadline of a site, leave out what is left of it."),
     )] = False
     max_pages: Annotated[int | None, key(
@@ -213,32 +215,34 @@ class CrawlTable(Table, frozen=True):
         "obey robots.txt (RFC 9309)", aliases="robots_txt robotstxt_obey obey_robots",
     )] = True
     respect: Annotated[tuple[Purpose, ...], key(
-        "what the crawl is for. A page that robots.txt (Content-Signal, Content-Usage) does not give for one "
-        "of these is not requested; one whose headers (also X-Robots-Tag, tdm-reservation) do not is not "
-        "stored. Preferences are recorded in any case", example="search", aliases="purposes purpose use",
+        "the purposes of the crawl. A page is not requested if robots.txt (Content-Signal, "
+        "Content-Usage) does not allow one of them, and not stored if its headers (also X-Robots-Tag, "
+        "tdm-reservation) do not. Preferences are recorded in any "
+        "case", example="search", aliases="purposes purpose use",
     )] = ()
     respect_rel_nofollow: Annotated[bool, key(
         "do not follow links marked `rel=nofollow`", aliases="nofollow rel_nofollow",
     )] = False
     max_links: Annotated[int, key(
-        "links of one page that are followed: the first ones", v.COUNT, example=10000, aliases="links",
+        "the most links of one page that are followed, from the first on",
+        v.COUNT, example=10000, aliases="links",
     )] = 10_000
     traps: Annotated[bool, key(
-        "skip endless parts of a site: calendars, numbered pages and one page under many URLs, "
-        "where pages only lead to more of their kind; paths that repeat themselves; session ids; "
-        "combinations of parameters. `headway status` and the decision log say what was skipped and why",
+        "skip endless parts of a site: calendars, numbered pages, one page under many URLs, paths that "
+        "repeat themselves, session ids, combinations of parameters. `headway status` and the decision log "
+        "say what was skipped and why",
         aliases="trap trap_detection avoid_traps",
     )] = True
     near_duplicates: Annotated[bool, key(
-        "compare the words of pages to find traps; otherwise only their URLs are compared",
+        "compare the text of pages, too, to find traps; otherwise only their URLs",
         aliases="duplicates dedup deduplicate simhash minhash",
     )] = True
     mirrors: Annotated[Mirrors, key(
-        "a site with the same content at the same paths as another: `report` it, `skip` the rest of it "
-        "or `ignore` that", aliases="mirror copies",
+        "what to do with a site that has the same content at the same paths as another: `report` it, "
+        "`skip` the rest of it, or `ignore` the fact", aliases="mirror copies",
     )] = "report"
     digest: Annotated[Digest, key(
-        "what identifies contents in `pages.jsonl`, `crawl.log` and the store: `sha1`, which the "
+        "the digest of contents in `pages.jsonl`, `crawl.log` and the store: `sha1`, which the "
         "archive needs anyway, or `sha256`, computed in addition", aliases="hash digest_algorithm",
     )] = "sha1"
     allow_private: Annotated[bool, key(
@@ -260,7 +264,8 @@ class CrawlTable(Table, frozen=True):
         aliases="http_proxy https_proxy proxies",
         option=Option("--proxy URL", "Send all requests through this HTTP proxy."),
     )] = None
-    no_proxy: Annotated[tuple[str, ...], key("hosts that are fetched without it", example="localhost")] = ()
+    no_proxy: Annotated[tuple[str, ...], key(
+        "hosts that are fetched without the proxy", example="localhost")] = ()
     timezone: Annotated[str | None, key(_TIMEZONE, v.ZONE, aliases="time_zone tz zone")] = None
     background: Annotated[bool, key(
         "yield to other users of the link: slow down when round-trip times grow",
@@ -282,8 +287,8 @@ class CrawlTable(Table, frozen=True):
     )] = None
     memory: Annotated[str | None, key(
         "the most memory that the crawl may need; a job that needs more is refused before it starts. By "
-        "default what the machine, or the container, has. Answers hold at most half of it, divided by the "
-        "cores: when that is short, new requests wait", v.SIZE, example="2 GB",
+        "default the memory of the machine or container. Answers hold at most half of it, divided by the "
+        "number of cores: beyond that, new requests wait", v.SIZE, example="2 GB",
         aliases="max_memory memory_limit memusage_limit ram",
     )] = None
     admission_depth: Annotated[int | None, key(
@@ -319,15 +324,15 @@ class ExtractField(Table, frozen=True):
         "`text`: white space folded; `number`: the first number; `url`: absolute; `html`: as it is",
     )] = "text"
     every: Annotated[bool, key(
-        "everything found, as a list; otherwise only the first", aliases="every list many",
+        "return all matches as a list; otherwise only the first", aliases="every list many",
     )] = msgspec.field(default=False, name="all")
     join: Annotated[str | None, key(
-        "everything found, joined with this text", example=", ", aliases="separator glue",
+        "join all matches with this text", example=", ", aliases="separator glue",
     )] = None
     regex: Annotated[str | None, key(
-        "what its first group matches, or all of it", v.REGEX, aliases="re pattern match",
+        "return the match of its first group, or the whole match", v.REGEX, aliases="re pattern match",
     )] = None
-    required: Annotated[bool, key("without this field there is no item", aliases="mandatory must")] = False
+    required: Annotated[bool, key("no item without this field", aliases="mandatory must")] = False
 
 
 class ExtractTable(Table, frozen=True):
@@ -351,7 +356,7 @@ class ExtractTable(Table, frozen=True):
 
 
 class SiteTable(SharedTable, frozen=True, kw_only=True):
-    """A site: scheme, host and port. What it does not have is that of its group."""
+    """A site: scheme, host and port. Keys that it does not set are taken from its group."""
 
     url: Annotated[str, key(
         "where to start", v.URL, aliases="start_url uri address link host site domain start href",
@@ -361,9 +366,9 @@ class SiteTable(SharedTable, frozen=True, kw_only=True):
         option=Option("--deadline WHEN", "Deadline of every site: 2h, 07:30, or a date and time."),
     )] = None
     prefix: Annotated[str | None, key(
-        "only pages whose path begins so; `/` is the whole site", v.PREFIX, example="/papers/",
+        "only pages whose path begins with this; `/`: the whole site", v.PREFIX, example="/papers/",
         aliases="path_prefix folder path within directory",
-        option=Option("--prefix PATH", "Only pages whose path begins so; / is the whole site."),
+        option=Option("--prefix PATH", "Only pages whose path begins with this; /: the whole site."),
         default="the folder of the start URL, if that ends with `/`",
     )] = None
     group: Annotated[str | None, key(
@@ -380,8 +385,8 @@ class SiteTable(SharedTable, frozen=True, kw_only=True):
         "what to extract from its pages", aliases="extraction items",
     )] = ()
     spider: Annotated[str | None, key(
-        "its Scrapy spider, for `headway run-scrapy`: the name in the project of the current folder, or the "
-        "path of the class", example="shop.spiders.Books",
+        "its Scrapy spider, for `headway run-scrapy`: its name in the project of the current folder, or the "
+        "path of its class", example="shop.spiders.Books",
         aliases="spider_class scrapy_spider",
     )] = None
     arguments: Annotated[dict[str, str], key(
@@ -390,28 +395,29 @@ class SiteTable(SharedTable, frozen=True, kw_only=True):
 
 
 class ServerTable(Table, frozen=True):
-    """Other values for some servers, such as those of a large network that serves many sites."""
+    """Settings of particular servers, such as those of a large network that serves many sites."""
 
     network: Annotated[str | None, key(
-        "their addresses: one, or a network", v.NETWORK, aliases="address ip cidr addresses",
+        "an address, or a network", v.NETWORK, aliases="address ip cidr addresses",
     )] = None
     domain: Annotated[str | None, key(
         "or a registered domain", example="example.org", aliases="name",
     )] = None
     interval: Annotated[str | None, key(
-        "in place of `server_interval`, or of `domain_interval`", v.PAUSE, example="1 s", aliases="delay",
+        "replaces `server_interval` or `domain_interval`", v.PAUSE, example="1 s", aliases="delay",
     )] = None
     connections: Annotated[int | None, key(
-        "in place of `per_server_connections`", v.COUNT, example=8,
+        "replaces `per_server_connections`", v.COUNT, example=8,
         aliases="per_server_connections max_connections",
     )] = None
 
 
 class GroupTable(SharedTable, frozen=True, kw_only=True):
     """Settings that several sites share: those with `group = "NAME"`, or with the name in the column `group`
-    of a list. A key that a site has itself is its own."""
+    of a list. A key that a site sets itself takes precedence."""
 
-    name: Annotated[str, key("by which sites name it", example="ministries", aliases="id group title")]
+    name: Annotated[str, key(
+        "the name that sites give as `group`", example="ministries", aliases="id group title")]
 
 
 class ScrapyTable(Table, frozen=True):

@@ -34,7 +34,7 @@ class TimetableEntry(Table, frozen=True):
 
 
 class WindowTable(Table, frozen=True):
-    """When the crawl, the sites of a group, or a site may be crawled. Outside of all windows it pauses."""
+    """When the crawl, a group of sites, or a site may run. Outside all windows it pauses."""
 
     begin: Annotated[str, key("when it opens", v.CLOCK, example="22:00", aliases="start begin")] = (
         msgspec.field(name="from")
@@ -58,8 +58,8 @@ class WindowTable(Table, frozen=True):
 
 
 class LoginTable(Table, frozen=True):
-    """A login by a form, for a site of one's own. The form is fetched and sent before the first page, and
-    again when the site leads back to it."""
+    """A login with a form. The form is fetched and sent before the first page, and again when the site
+    redirects to it."""
 
     url: Annotated[str, key(
         "the page with the form; on the site itself", v.URL, example="https://www.example.org/login",
@@ -70,23 +70,23 @@ class LoginTable(Table, frozen=True):
         example={"user": "crawler", "password": "env:SITE_PASSWORD"}, aliases="data values inputs",
     )]
     success: Annotated[str | None, key(
-        "a text that the page after the login has; without it, a login has failed if the answer is an error "
+        "a text in the page after the login. Without this key, a login has failed if the answer is an error "
         "or the form again", example="Sign out", aliases="expect success_text contains",
     )] = None
 
 
 class SharedTable(Table, frozen=True):
-    """What a site can have of its own, and a group for all its sites."""
+    """The settings of a site, or of all sites of a group."""
 
     deadline: Annotated[str | None, key(
         DEADLINE_TEXT, v.DEADLINE, aliases="until due by due_at finish_by before end deadline_at time_limit",
     )] = None
     stop_at_deadline: Annotated[bool | None, key(
-        "at the deadline, end what is under way and leave out the rest; otherwise a late site is crawled to "
+        "at the deadline, end requests in flight and leave out the rest; otherwise a late site is crawled to "
         "its end", aliases="hard_deadline stop stop_after",
     )] = None
     weight: Annotated[float | None, key(
-        "its share where the link is too small", v.WEIGHT, example=1.0, default="`1.0`",
+        "its share of a link that is too small", v.WEIGHT, example=1.0, default="`1.0`",
         aliases="priority importance share",
     )] = None
     max_pages: Annotated[int | None, key(
@@ -97,7 +97,7 @@ class SharedTable(Table, frozen=True):
         "the highest rate for this site", v.RATE, aliases="bandwidth rate limit max_rate limit_rate",
     )] = None
     interval: Annotated[str | None, key(
-        "from the end of an answer to the next request; in place of that of `[crawl]`", v.PAUSE,
+        "from the end of an answer to the next request; replaces that of `[crawl]`", v.PAUSE,
         example="15 s",
         aliases="delay politeness crawl_delay download_delay wait pause sleep throttle min_delay",
     )] = None
@@ -106,12 +106,12 @@ class SharedTable(Table, frozen=True):
         example="score", aliases="ordering order",
     )] = None
     prefix: Annotated[str | None, key(
-        "only pages whose path begins so; `/` is the whole site", v.PREFIX, example="/papers/",
+        "only pages whose path begins with this; `/`: the whole site", v.PREFIX, example="/papers/",
         aliases="path_prefix folder path within directory",
         default="the folder of the start URL, if that ends with `/`",
     )] = None
     allow: Annotated[tuple[str, ...], key(
-        "path patterns to keep; with `deny`, in place of those of `[crawl.scope]`", v.PATTERN,
+        "path patterns to keep; with `deny`, replaces those of `[crawl.scope]`", v.PATTERN,
         aliases="include includes include_paths whitelist allowlist only",
     )] = ()
     deny: Annotated[tuple[str, ...], key(
@@ -119,7 +119,7 @@ class SharedTable(Table, frozen=True):
         aliases="exclude excludes exclude_paths blacklist denylist blocklist disallow ignore skip reject",
     )] = ()
     max_depth: Annotated[int | None, key(
-        "links from a seed; in place of that of `[crawl.scope]`", v.DEPTH,
+        "links from a seed; replaces that of `[crawl.scope]`", v.DEPTH,
         aliases="depth level levels depth_limit max_level max_hops hops",
     )] = None
     queries: Annotated[bool | None, key("also URLs with a query", aliases="query query_strings")] = None
@@ -129,7 +129,7 @@ class SharedTable(Table, frozen=True):
         example=8080, aliases="port other_ports",
     )] = ()
     sitemaps: Annotated[tuple[str, ...], key(
-        "addresses of its sitemaps, or their paths, beside those that robots.txt names", v.URL,
+        "URLs or paths of its sitemaps, in addition to those that robots.txt names", v.URL,
         example="https://www.example.org/sitemap-all.xml", aliases="sitemap sitemap_urls",
     )] = ()
     respect_robots: Annotated[bool | None, key(
@@ -141,7 +141,7 @@ class SharedTable(Table, frozen=True):
         example="our own site; agreed with its owner on 2026-11-02", aliases="reason robots_override",
     )] = None
     user_agent: Annotated[str | None, key(
-        "in place of that of `[crawl]`, also for robots.txt", v.USER_AGENT,
+        "replaces that of `[crawl]`, also for robots.txt", v.USER_AGENT,
         example="mybot/1.0 (+https://example.org/bot)", aliases="agent useragent ua bot_name",
     )] = None
     headers: Annotated[dict[str, str], key(
@@ -162,7 +162,7 @@ class SharedTable(Table, frozen=True):
         v.SECRET, example="env:SITE_TOKEN", aliases="bearer token api_key auth_token",
     )] = None
     login: Annotated[LoginTable | None, key(
-        "log in by a form before the first page, with cookies", aliases="signin sign_in form",
+        "log in with a form before the first page; turns cookies on", aliases="signin sign_in form",
     )] = None
     archive_secrets: Annotated[bool | None, key(
         "keep cookies, credentials and secret headers in the WARC files, too", aliases="archive_cookies",
@@ -192,7 +192,7 @@ class EndTable(Table, frozen=True):
         "write the HTML report first, so that its path is part of the result", aliases="html write_report",
     )] = True
     when: Annotated[Literal["always", "trouble"], key(
-        "after every crawl, or only after one whose exit code is not 0", aliases="if on",
+        "after every crawl, or only if its exit code is not 0", aliases="if on",
     )] = "always"
     timeout: Annotated[str, key(
         "a command, webhook or mail that takes longer is ended", v.TIMEOUT, aliases="time_limit max_time",
@@ -220,10 +220,10 @@ class TimeoutsTable(Table, frozen=True):
     first_byte: Annotated[str, key(
         "from the request to the first byte of the answer", v.TIMEOUT, aliases="response ttfb",
     )] = "30 s"
-    idle: Annotated[str, key("between two arrivals of data", v.TIMEOUT, aliases="read stall")] = "30 s"
+    idle: Annotated[str, key("between two pieces of data", v.TIMEOUT, aliases="read stall")] = "30 s"
     low_speed_limit: Annotated[str, key(
-        "an answer that is slower for `low_speed_time` is given up; without the time for which headway's own "
-        "bandwidth limit holds it back", v.RATE,
+        "an answer that is slower for `low_speed_time` is given up; time spent waiting for headway's own "
+        "bandwidth limit does not count", v.RATE,
         aliases="speed_limit min_speed slow",
     )] = "800 bit/s"
     low_speed_time: Annotated[str, key(
@@ -231,13 +231,14 @@ class TimeoutsTable(Table, frozen=True):
         aliases="speed_time slow_time",
     )] = "30 s"
     total: Annotated[str, key(
-        "for the whole answer, without the time spent waiting for headway's own bandwidth limit", v.TIMEOUT,
+        "for the whole answer; time spent waiting for headway's own bandwidth limit does not count",
+        v.TIMEOUT,
         aliases="timeout request download download_timeout fetch",
     )] = "10 min"
 
 
 class LimitsTable(Table, frozen=True):
-    """How large one answer may be, and how much work."""
+    """How large one answer may be, and how much CPU time its items may take."""
 
     head: Annotated[str, key("the status line and headers", v.SIZE, aliases="headers header")] = "64 KiB"
     body: Annotated[str, key(
@@ -247,7 +248,7 @@ class LimitsTable(Table, frozen=True):
         "the content after decompression", v.SIZE, aliases="decompressed unpacked content",
     )] = "200 MB"
     extraction: Annotated[str, key(
-        "processor time for the items of one page; a page that takes longer twice is kept without items",
+        "CPU time for the items of one page; a page that exceeds it twice is kept without items",
         v.TIMEOUT, aliases="extract extract_time extraction_time",
     )] = "10 s"
 
@@ -267,7 +268,8 @@ class RevisitTable(Table, frozen=True):
     """With `every`: when pages are visited again."""
 
     adapt: Annotated[bool, key(
-        "learn how often each page changes and visit it when that pays most", aliases="adaptive learn",
+        "estimate how often each page changes, and visit it when that improves freshness most",
+        aliases="adaptive learn",
     )] = False
     shortest: Annotated[str, key(
         "the shortest interval between two visits", v.TIMEOUT, example="1 h", aliases="min minimum",
@@ -276,7 +278,8 @@ class RevisitTable(Table, frozen=True):
         "the longest interval between two visits", v.TIMEOUT, example="30 d", aliases="max maximum",
     )] = "30 d"
     bandwidth: Annotated[str | None, key(
-        "the most for revisits; by default all that the deadlines leave", v.RATE, aliases="rate limit",
+        "the most bandwidth for revisits; by default all that the deadlines leave",
+        v.RATE, aliases="rate limit",
     )] = None
 
 
@@ -309,11 +312,12 @@ class ScopeTable(Table, frozen=True):
     )] = 2000
     queries: Annotated[bool, key("also URLs with a query", aliases="query query_strings params")] = True
     max_sites: Annotated[int, key(
-        "sites that join those of the job because pages link to them, in all; links to further sites are "
-        "left out, counted and reported", v.COUNT, example=100000, aliases="sites site_limit max_hosts",
+        "the most sites that are added because pages link to them; links to further sites are left out, "
+        "counted and reported", v.COUNT, example=100000, aliases="sites site_limit max_hosts",
     )] = 100_000
     max_sites_per_domain: Annotated[int, key(
-        "such sites of one registered domain, as `example.org` or `example.co.uk`", v.COUNT, example=1000,
+        "the most sites added of one registered domain, as `example.org` or `example.co.uk`",
+        v.COUNT, example=1000,
         aliases="max_hosts_per_domain max_subdomains subdomains sites_per_domain",
     )] = 1000
     max_pages_per_domain: Annotated[int, key(
@@ -327,7 +331,7 @@ class ScopeTable(Table, frozen=True):
         v.SIZE, example="100 GB", aliases="bytes_per_domain domain_bytes",
     )] = "100 GB"
     max_sites_per_page: Annotated[int, key(
-        "such sites that one page may add", v.COUNT, example=500, aliases="max_hosts_per_page sites_per_page",
+        "the most sites added by one page", v.COUNT, example=500, aliases="max_hosts_per_page sites_per_page",
     )] = 500
 
 
