@@ -351,7 +351,7 @@ def without_privileges(*args: str, cwd: Path) -> subprocess.CompletedProcess[str
         (["crawl", "http://127.0.0.1:1/", "-o", "x" * 300], 5, ["File name too long"]),
         (["crawl", "nothing.toml"], 4, ["nothing.toml", "no such job file"]),
         (["crawl", "."], 4, ["is a folder"]),
-        (["crawl", "www.example.org"], 4, ["begins with https://"]),
+        (["crawl", "www.example.org"], 4, ["did you mean https://www.example.org?"]),
     ],
 )
 def test_missing_files_are_named(args: list[str], exit_code: int, words: list[str], tmp_path: Path) -> None:

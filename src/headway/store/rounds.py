@@ -208,6 +208,9 @@ def next_round(run: Path | str, now: Instant) -> NextRound:
         if not reader.ask(_BEGAN):
             return NextRound(begins=False)
         current = rounds_of(reader)[-1]
+        if isinstance(run, Path) and _has_lost_data(run, reader):
+            # The crawl goes on with a repair; a round would only ask whether the lost pages have changed.
+            return NextRound(begins=False)
         if current.ended_at is not None:
             # A repair may have queued pages of the round that has ended.
             return NextRound(begins=not reader.ask(_LEFT))
@@ -217,6 +220,13 @@ def next_round(run: Path | str, now: Instant) -> NextRound:
         if is_over and is_old:
             return NextRound(begins=True, cuts=current)
     return NextRound(begins=False)
+
+
+def _has_lost_data(run: Path, reader: RunReader) -> bool:
+    """Whether a file is missing or shorter than the store has recorded."""
+    lengths = dict(reader.ask("SELECT name, length_bytes FROM file WHERE length_bytes IS NOT NULL"))
+    is_gone = any(not repair.inside(run, name).is_file() for name in lengths)
+    return is_gone or bool(repair.shortened(run, lengths))
 
 
 def end_round(run: Path | str, ended_at: Instant, result: RoundResult) -> None:
