@@ -153,7 +153,10 @@ class Archive(Protocol):
         digest: str,
         revisit_of: Original | None = None,
         made: Made | None = None,
-    ) -> Capture: ...
+        preferences: Mapping[str, bool] | None = None,
+    ) -> Capture:
+        """`preferences`: what the page may be used for, as far as its site says so."""
+        ...
 
     def make(self, response: Response, digest: str, *, is_known: bool) -> Made | None:
         """What of a capture takes long, in a thread: digests and compression. `is_known`: its content is in

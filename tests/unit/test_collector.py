@@ -108,6 +108,7 @@ class Shelf:
         digest: str,
         revisit_of: Original | None = None,
         made: Made | None = None,
+        preferences: Mapping[str, bool] | None = None,
     ) -> Capture:
         site = response.url.removesuffix("/")
         if site == self._full_for:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from tests.support.rawserver import RawServer, page
+from warcio.archiveiterator import ArchiveIterator
 
 import headway.api as hw
+from headway.config.job import load_job
 from headway.http.robots import ParsedRules, rules_from_text
 from headway.policy.politeness import (
     forbidden,
@@ -20,7 +22,10 @@ from headway.policy.politeness import (
     visit_at,
     with_preferences,
 )
+from headway.runtime.rebuild import rebuild
+from headway.store.verify import verify
 from headway.units import Instant
+from headway.view.export import export_pages
 
 
 @pytest.mark.parametrize(
@@ -175,3 +180,45 @@ def test_pages_that_are_not_given_for_the_purpose_are_left_out(tmp_path: Path) -
     assert b"/tdm" in asked
     archive = b"".join(path.read_bytes() for path in (tmp_path / "run" / "archive").iterdir())
     assert b"reserved" not in archive
+
+
+def preferences_by_path(run: Path) -> dict[str, dict[str, bool]]:
+    lines = [json.loads(line) for line in (run / "pages.jsonl").read_text().splitlines()]
+    return {"/" + line["url"].split("/", 3)[3]: line["preferences"] for line in lines}
+
+
+def test_the_archive_and_exports_have_the_preferences_and_rebuild_keeps_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    crawled(run)
+    (warc,) = (run / "archive").glob("*.warc.gz")
+    ids, found = {}, {}
+    with warc.open("rb") as file:
+        for record in ArchiveIterator(file):
+            uri, kind = record.rec_headers.get_header("WARC-Target-URI"), record.rec_type
+            if kind == "response":
+                ids[uri] = record.rec_headers.get_header("WARC-Record-ID")
+            if kind == "metadata":
+                assert record.rec_headers.get_header("WARC-Concurrent-To") == ids[uri]
+                found["/" + uri.split("/", 3)[3]] = record.content_stream().read().decode()
+    assert found == {
+        "/": "content-usage: search=y\r\n",
+        "/closed": "content-usage: ai-train=n\r\n",
+        "/tdm": "content-usage: ai-train=n, search=y, tdm=n\r\n",
+    }
+    export_pages(run, "jsonl", tmp_path / "pages.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
+    assert {row["url"].rpartition("/")[2]: row["preferences"] for row in rows} == {
+        "": "search=yes",
+        "closed": "ai-train=no",
+        "tdm": "ai-train=no search=yes tdm=no",
+    }
+    assert verify(run).findings == []
+    before = preferences_by_path(run)
+    (run / "crawl.sqlite").unlink()
+    rebuild(run)
+    assert preferences_by_path(run) == before
+    for name in ("crawl.sqlite", "crawl.log", "pages.jsonl"):
+        (run / name).unlink()
+    (tmp_path / "job.toml").write_text(f'[[site]]\nurl = "{rows[0]["site"]}"\n')
+    rebuild(run, load_job(tmp_path / "job.toml", Instant(0.0)))
+    assert preferences_by_path(run) == before

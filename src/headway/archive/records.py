@@ -124,6 +124,32 @@ def warcinfo(filename: str, date: str, info: Mapping[str, str]) -> bytes:
     return record(fields, block)
 
 
+def usage_metadata(date: str, target: str, beside: str, preferences: Mapping[str, bool]) -> bytes:
+    """What the page of the record with the ID `beside` may be used for, as far as its site says so."""
+    words = (f"{name}={'y' if preferences[name] else 'n'}" for name in sorted(preferences))
+    block = f"{USAGE_FIELD}: {field_text(', '.join(words))}\r\n".encode()
+    fields = (
+        f"WARC-Type: metadata\r\nWARC-Record-ID: {new_record_id()}\r\nWARC-Date: {date}\r\n"
+        f"WARC-Target-URI: {target}\r\nWARC-Concurrent-To: {beside}\r\n"
+        f"Content-Type: application/warc-fields\r\nWARC-Block-Digest: {sha1_digests([block])[0]}\r\n"
+    )
+    return record(fields, block, level=QUICK_LEVEL)
+
+
+def usage_of(block: bytes) -> str:
+    """What a metadata record says that a page may be used for; empty if it says nothing about that."""
+    name, _, value = block.decode("utf-8", "replace").partition(":")
+    return value.strip() if name == USAGE_FIELD else ""
+
+
+def record_id_of(made: bytes) -> str:
+    """The ID of the first record, which is among its first fields."""
+    begin = zlib.decompressobj(_GZIP_WINDOW).decompress(made[:_LONG_ENOUGH], _LONG_ENOUGH)
+    match = _RECORD_ID.search(begin)
+    assert match is not None
+    return match[1].decode()
+
+
 def truncation_reason(response: Response) -> str | None:
     return _TRUNCATED_BY_KIND.get(response.kind, "unspecified") if response.truncated else None
 
@@ -204,6 +230,9 @@ def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
         yield b" ".join(gathered)
 
 
+USAGE_FIELD = "content-usage"
+_RECORD_ID = re.compile(rb"\r\nWARC-Record-ID: (<[^>\r\n]+>)\r\n")
+_LONG_ENOUGH = 1024
 _NOT_MODIFIED = 304
 _ISAL_KNOWN = 2
 _GZIP_WINDOW = 31

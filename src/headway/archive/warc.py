@@ -23,8 +23,10 @@ from headway.archive.records import (
     made_in_python,
     parts_of,
     payload_digest_of,
+    record_id_of,
     says_not_modified,
     uri,
+    usage_metadata,
     warcinfo,
 )
 from headway.model.page import Capture
@@ -184,6 +186,8 @@ class _Unsealed(NamedTuple):
     captured_at: Instant
     payload_digest: str
     record_type: str
+    target: str
+    preferences: Mapping[str, bool] | None
 
 
 class WarcArchive:
@@ -248,6 +252,7 @@ class WarcArchive:
         digest: str,
         revisit_of: Original | None = None,
         made: Made | None = None,
+        preferences: Mapping[str, bool] | None = None,
     ) -> Capture:
         payload_digest = payload_digest_of(response, digest) if made is None else made.payload_digest
         if revisit_of is not None and says_not_modified(response):
@@ -256,7 +261,14 @@ class WarcArchive:
             revisit_of = None
         parts = parts_of(response, revisit_of)
         date, target = iso_utc(response.requested_at), uri(response.url)
-        unsealed = _Unsealed(Capture("", 0, 0), response.requested_at, payload_digest, parts.record_type)
+        unsealed = _Unsealed(
+            Capture("", 0, 0),
+            response.requested_at,
+            payload_digest,
+            parts.record_type,
+            target,
+            preferences or None,
+        )
         if made is not None and made.records and parts.record_type != "revisit":
             self._keep(unsealed, made.records, made.main_bytes)
         elif self._sealer is None:
@@ -309,6 +321,9 @@ class WarcArchive:
         force_setattr(capture, "warc_length", main_bytes)
         self._note(capture, CaptureNote(unsealed.captured_at, unsealed.payload_digest, unsealed.record_type))
         file.append(records)
+        if unsealed.preferences is not None:
+            date, beside = iso_utc(unsealed.captured_at), record_id_of(records)
+            file.append(usage_metadata(date, unsealed.target, beside, unsealed.preferences))
 
     @property
     def current_name(self) -> str | None:

@@ -543,7 +543,9 @@ class Scheduler:
         close_after = self._politeness.of(waiting.page.site).closes_after(
             site_stats.pages_on_connection + 1, delay_s, is_secure=waiting.page.site.startswith("https:")
         )
-        return FetchPage(lease, close_after, self._meant_by(waiting.page.site))
+        usage = getattr(site_stats.rules, "preferences", None)
+        preferences = None if usage is None else usage(waiting.page.url) or None
+        return FetchPage(lease, close_after, self._meant_by(waiting.page.site), preferences)
 
     def _drop(
         self,

@@ -46,6 +46,8 @@ class FetchPage(msgspec.Struct, frozen=True, gc=False):
     """True for the last page of a connection (k in castillo2004)."""
     meant: Site | None = None
     """The site of the job that is meant by the page's site, if it is another one; see `policy.site_rules`."""
+    preferences: Mapping[str, bool] | None = None
+    """What robots.txt says that the page may be used for."""
 
 
 class FetchRobots(msgspec.Struct, frozen=True, gc=False):

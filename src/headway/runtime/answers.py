@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec import structs
@@ -14,7 +14,7 @@ from headway.model.page import SUCCESS, Capture, Kind, Lease, Outcome, Sighting
 from headway.pages.headers import retry_after_s
 from headway.pages.parsed import Parsed
 from headway.pages.sitemaps import LIST_TYPES
-from headway.policy.politeness import blocked_by, with_preferences
+from headway.policy.politeness import blocked_by, preferences_in, with_preferences
 from headway.policy.revisit import add_visit
 from headway.ports import Archive, Clock, Made, Original, Response
 from headway.units import Instant
@@ -196,14 +196,18 @@ class Keeper:
         parsed: Parsed | None,
         copy: Copy | None,
         made: Made | None = None,
+        *,
+        preferences: Mapping[str, bool] | None = None,
     ) -> PageSettled:
         """Archive the answer if needed, and return what the engine has to know of it. `made`: as `make` has
-        made it."""
+        made it. `preferences`: what robots.txt says that the page may be used for."""
         original = self._original(parsed.digest) if parsed is not None else None
         outcome = outcome_of(self._clock.now(), response, parsed, is_known=original is not None)
         outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
         if copy is not None and response.status == _NOT_MODIFIED:
             original = self._original(copy.digest) or Original(lease.page.url, copy.fetched_at)
+        if preferences and outcome.kind in SUCCESS:
+            outcome = structs.replace(outcome, detail=with_preferences(outcome.detail, preferences))
         is_content = outcome.kind is not Kind.BLOCKED
         return PageSettled(
             lease,
@@ -240,7 +244,13 @@ class Keeper:
         digest = outcome.digest
         is_copy = outcome.kind in _COPIES
         revisit_of = original if is_copy else None
-        capture = self._archive.write(response, digest=digest, revisit_of=revisit_of, made=made)
+        capture = self._archive.write(
+            response,
+            digest=digest,
+            revisit_of=revisit_of,
+            made=made,
+            preferences=preferences_in(outcome.detail),
+        )
         if outcome.kind is Kind.FETCHED and digest:
             self._uncommitted[digest] = Original(response.url, response.requested_at)
         return capture

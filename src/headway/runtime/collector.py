@@ -88,6 +88,7 @@ class _Arrived(NamedTuple):
 
     lease: Lease
     response: Response
+    preferences: Mapping[str, bool] | None
 
 
 class _Answered(NamedTuple):
@@ -98,6 +99,8 @@ class _Answered(NamedTuple):
     parsed: Parsed | None
     copy: Copy | None
     items: Sequence[Item]
+    preferences: Mapping[str, bool] | None = None
+    """Of robots.txt."""
     made: Made | None = None
     """The records of a long answer."""
 
@@ -268,14 +271,14 @@ class WebCollector:
             return False
         if self._visits.has_secrets(lease.page.site, command.meant):
             return False
-        return self._at_once(self._request(command, None), partial(self._arrive, lease))
+        return self._at_once(self._request(command, None), partial(self._arrive, command))
 
-    def _arrive(self, lease: Lease, response: Response) -> None:
+    def _arrive(self, command: FetchPage, response: Response) -> None:
         if self._is_closed:
             return
         if not self._arrived:
             asyncio.get_running_loop().call_soon(self._take_arrived)
-        self._arrived.append(_Arrived(lease, response))
+        self._arrived.append(_Arrived(command.lease, response, command.preferences))
 
     def _take_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -299,14 +302,14 @@ class WebCollector:
         return (next(digests) if is_wanted else None for is_wanted in wanted)
 
     def _take_in(self, each: _Arrived, digest: str | None) -> None:
-        lease, response = each
+        lease, response, preferences = each
         parsed = None
         if response.kind is Kind.FETCHED:
             parsed = self._parse_in_place(response, lease.page, digest if response.body else "")
             if parsed is None:
-                self._begin(self._look_at, lease, response, None)
+                self._begin(self._look_at, lease, response, None, preferences)
                 return
-        answered = _Answered(lease, response, parsed, None, ())
+        answered = _Answered(lease, response, parsed, None, (), preferences)
         asked, room = self._ask_for(answered), None
         is_simple = parsed is None or not (parsed.is_list or _is_long(response))
         if asked is None and is_simple:
@@ -330,7 +333,7 @@ class WebCollector:
             response = await self._visits.fetch(request)
         else:
             response = await self._fetcher.fetch(request)
-        await self._look_at(lease, response, copy)
+        await self._look_at(lease, response, copy, command.preferences)
 
     def _request(self, command: FetchPage, copy: Copy | None) -> Request:
         page, accepted = command.lease.page, self._accept_types
@@ -339,7 +342,13 @@ class WebCollector:
         headers = (*conditions(copy), *self._visits.plain_headers(page.site, command.meant))
         return Request(page.url, page.site, headers, command.close_after, accepted)
 
-    async def _look_at(self, lease: Lease, response: Response, copy: Copy | None) -> None:
+    async def _look_at(
+        self,
+        lease: Lease,
+        response: Response,
+        copy: Copy | None,
+        preferences: Mapping[str, bool] | None,
+    ) -> None:
         page = lease.page
         parsed = None
         if response.kind is Kind.FETCHED:
@@ -361,7 +370,7 @@ class WebCollector:
             if problem:
                 problem = f"{parsed.problem}; {problem}" if parsed.problem else problem
                 parsed = structs.replace(parsed, problem=problem)
-        answered = _Answered(lease, response, parsed, copy, items)
+        answered = _Answered(lease, response, parsed, copy, items, preferences)
         await self._wait_and_keep(answered, self._ask_for(answered), None)
 
     def _ask_for(self, each: _Answered) -> Awaitable[None] | None:
@@ -401,7 +410,9 @@ class WebCollector:
 
     def _keep(self, each: _Answered) -> None:
         # No await from here to `tell`: a page in the archive must have its row in the same commit.
-        settled = self._keeper.keep(each.lease, each.response, each.parsed, each.copy, each.made)
+        settled = self._keeper.keep(
+            each.lease, each.response, each.parsed, each.copy, each.made, preferences=each.preferences
+        )
         if each.made is not None:
             asyncio.get_running_loop().call_soon(self._write_on)
         if self._on_page is not None:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
+from headway.archive.records import usage_of
 from headway.archive.warc import ARCHIVE_FOLDER, WARC_PATTERN
 from headway.config.job import Job, build_job, without_password
 from headway.config.reading import Source, convert
@@ -28,6 +30,7 @@ from headway.model.command import PageState, SaveFound, SaveSettled, SaveTasks
 from headway.model.page import SUCCESS, Capture, Kind, Outcome, Page, PageKey
 from headway.pages.document import parse
 from headway.pages.url import keyed, page_of
+from headway.policy.politeness import preferences_of, with_preferences
 from headway.ports import CaptureNote, Response
 from headway.runtime.runtime import page_reading
 from headway.store import repair, schema
@@ -70,6 +73,8 @@ class _Kept(NamedTuple):
     capture: Capture
     note: CaptureNote
     record_type: str
+    usage: str = ""
+    """What the page may be used for, as far as its site says so."""
 
 
 def rebuild(run: Path, job: Job | None = None) -> Rebuilt:
@@ -187,6 +192,11 @@ def _captures_in(run: Path, result: Rebuilt) -> dict[tuple[str, str], _Kept]:
                 continue
             fields, record_type = record.fields, record.fields.get("warc-type", "")
             date = _instant_of(fields.get("warc-date", ""))
+            if record_type == "metadata" and date is not None and (usage := usage_of(record.block)):
+                place = fields.get("warc-target-uri", ""), _text(date)
+                if place in kept:
+                    kept[place] = kept[place]._replace(usage=usage)
+                continue
             if record_type not in _CAPTURED or date is None:
                 continue
             note = CaptureNote(date, fields.get("warc-payload-digest", ""), record_type)
@@ -216,6 +226,8 @@ def _attempts_in(run: Path, kept: Mapping[tuple[str, str], _Kept], result: Rebui
         at, is_revisit = each.note.captured_at, each.record_type == "revisit"
         kind = Kind.DUPLICATE if is_revisit else Kind.FETCHED
         outcome = Outcome(kind, 200, digest=each.note.payload_digest, detail="from the archive")
+        detail = with_preferences(outcome.detail, preferences_of(each.usage))
+        outcome = structs.replace(outcome, detail=detail)
         yield _Attempt(page, outcome, PageState.DONE, at, at)
 
 

@@ -474,7 +474,7 @@ def _carry_over(run: Path, connection: sqlite3.Connection, old: _Old) -> Path:
             for number, offset, length in old.needed:
                 places.append((fresh.tell(), number))
                 fresh.write(data[offset : offset + length])
-                fresh.write(_request_after(data, offset + length))
+                fresh.write(_beside(data, offset + length))
             length_bytes = fresh.tell()
             fresh.flush()
             os.fsync(fresh.fileno())
@@ -488,15 +488,19 @@ def _carry_over(run: Path, connection: sqlite3.Connection, old: _Old) -> Path:
     return path
 
 
-def _request_after(data: mmap.mmap, offset: int) -> bytes:
-    """The request record that belongs to the record before it; empty if there is none."""
-    if offset >= len(data):
-        return b""
-    try:
-        record = read_record(data, offset)
-    except ValueError:
-        return b""
-    return data[offset : offset + record.length] if record.fields.get("warc-type") == "request" else b""
+def _beside(data: mmap.mmap, offset: int) -> bytes:
+    """The request and the metadata that belong to the record before them; empty if there are none."""
+    end = offset
+    for kind in ("request", "metadata"):
+        if end >= len(data):
+            break
+        try:
+            record = read_record(data, end)
+        except ValueError:
+            break
+        if record.fields.get("warc-type") == kind:
+            end += record.length
+    return data[offset:end]
 
 
 def _put_aside(run: Path, connection: sqlite3.Connection, old: Iterable[_Old], folder: Path) -> None:

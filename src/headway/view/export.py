@@ -24,6 +24,7 @@ import msgspec
 from headway.archive.files import clear_errors
 from headway.archive.records import cdx_timestamp, iso_utc
 from headway.errors import HeadwayError, install_command
+from headway.policy.politeness import PREFERS, preferences_in, preferences_text
 from headway.store.reader import PageRow, RunReader, open_reader
 from headway.store.rounds import change_of_each, counts_of, period_of, rounds_of
 from headway.store.run_folder import write_index
@@ -64,6 +65,8 @@ class ExportedPage(msgspec.Struct, frozen=True, gc=False):
     change: str = ""
     """What the round found: new, changed, unchanged, gone, failed; empty where it is not known, and for
     all but the page's last visit in the round."""
+    preferences: str = ""
+    """What the page may be used for, as far as its site says so: `ai-train=no search=yes`."""
 
 
 def export_pages(
@@ -246,6 +249,7 @@ def _exported(page: PageRow, round_number: int, change: str) -> ExportedPage:
         page.warc_length,
         round_number,
         change,
+        preferences_text(preferences_in(page.detail)).removeprefix(PREFERS),
     )
 
 
