@@ -97,3 +97,51 @@ async def test_a_stalled_download_is_noticed_and_its_buffer_grows() -> None:
         assert "receive buffer 4608 to 9216 bytes" in meter.note
         meter.settle(now)
     pacer.close()
+
+
+@pytest.fixture
+async def small(sock):
+    """A transfer with the window of a small share, and what it takes to give it the whole link."""
+    pacer, site = Pacer(400_000.0), Site("http://a.example")
+    pacer.set_rates({site: 4_000.0})
+    meter = Meter(pacer, site, sock, buffer_bytes=SMALLEST_BUFFER_BYTES)
+    now = asyncio.get_running_loop().time()
+    meter.begin(now)
+    assert meter.ask(now, 20_000, lambda: None)
+    sock.received_bytes = SEGMENT
+    meter.poll(now, 0.01)
+    meter.add_read(SEGMENT)
+    yield meter, now, lambda: pacer.set_rates({site: 400_000.0})
+    pacer.close()
+
+
+async def test_a_higher_rate_widens_a_window_whose_bytes_are_granted_already(small):
+    """Through the window of a packet the rest would take a round trip for each packet."""
+    meter, now, raise_rate = small
+    assert meter.lacking_bytes(now, 20_000 - SEGMENT) == 0
+    assert meter._buffer_bytes == SMALLEST_BUFFER_BYTES
+    raise_rate()
+    assert meter.lacking_bytes(now, 20_000 - SEGMENT) == 0
+    assert meter._buffer_bytes > 4 * SMALLEST_BUFFER_BYTES
+
+
+async def test_a_rate_that_rises_at_the_end_of_a_response_widens_the_window_of_the_next(small):
+    meter, now, raise_rate = small
+    raise_rate()
+    meter.lacking_bytes(now, None)
+    meter.settle(now)
+    meter.begin(now)
+    assert meter._buffer_bytes > 4 * SMALLEST_BUFFER_BYTES
+
+
+async def test_the_rest_of_a_response_is_read_at_once_when_it_is_granted(small):
+    """A packet for each turn of the event loop would take seconds on a busy machine."""
+    meter, now, _ = small
+    limit = 1 << 20
+    assert meter.read_limit(limit) < limit
+    assert meter.lacking_bytes(now, 20_000 - SEGMENT) == 0
+    assert meter.read_limit(limit) == limit
+    meter.add_read(20_000 - SEGMENT)
+    meter.settle(now)
+    meter.begin(now)
+    assert meter.read_limit(limit) < limit

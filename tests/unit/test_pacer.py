@@ -392,6 +392,22 @@ async def test_the_share_of_a_site_shapes_its_buffer():
     pacer.close()
 
 
+async def test_an_idle_link_lends_a_small_share_more_than_a_packet():
+    """Through a window of a packet a page waits for a delayed acknowledgement after each, so that the rate it
+    had shows nothing of what the link could carry."""
+    pacer = Pacer(600_000.0)
+    pacer.set_rates({"whole": 600_000.0, "small": 2_000.0})
+    scheduler = pacer._get_scheduler()
+    for site in ("whole", "small", "a", "b", "c"):
+        scheduler.enter(site)
+    scheduler.observe_active(1.0)
+    pacer.readings("small").rate_bytes_per_s, pacer.readings("small").prompt = 7_000.0, 1.0
+    assert pacer.buffer_bytes("small") == SMALLEST_BUFFER_BYTES
+    pacer._contention = 0.0  # nobody has waited for a while
+    assert pacer.buffer_bytes("small") >= 2 * SMALLEST_BUFFER_BYTES
+    pacer.close()
+
+
 async def test_requests_over_tls_are_held_to_the_bound_too(make, tmp_path):
     import ssl
 

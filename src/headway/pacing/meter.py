@@ -98,7 +98,8 @@ class Meter:
         # Counts are bytes of the TCP stream since the connection was opened, or on the link if named "wire".
         self._granted = 0
         self._read = 0
-        self._read_at_begin = 0
+        self._read_at_begin, self._ends_at = 0, _UNLIMITED_BYTES
+        """Where the response begins, and where it ends at the latest, if that is known."""
         self._read_when_settled = 0
         self._wire_when_settled = 0
         self._sent_when_settled = 0
@@ -140,6 +141,7 @@ class Meter:
     def begin(self, now: float) -> int:
         """The bytes of the response that must be granted before the request is sent."""
         self._read_at_begin = self._read
+        self._ends_at = _UNLIMITED_BYTES
         pacer = self._pacer
         if not pacer.bounded:
             return 0
@@ -151,6 +153,8 @@ class Meter:
             self._background.begin(self)
         if now >= self._check_buffer_at or self._version != pacer.version:
             self._resize(self._better_buffer(now))
+        elif self._buffer_wanted > self._buffer_bytes:
+            self._resize(self._buffer_wanted)  # the last response ended before it needed another grant
         self._buffer_wanted = self._buffer_bytes
         first_bytes = self._window_bytes
         if first_bytes + pacer.chunk_bytes < _LARGE_PART * pacer.capacity_bytes_per_s:
@@ -194,8 +198,8 @@ class Meter:
 
     def read_limit(self, limit_bytes: int) -> int:
         """The most bytes that the next read may take."""
-        if not self._pacer.bounded:
-            return limit_bytes
+        if not self._pacer.bounded or self._granted >= self._ends_at:
+            return limit_bytes  # after the rest of a response the server has nothing to send
         spare = max(self._granted - self._read - self._window_bytes, self._pacer.chunk_bytes)
         return min(limit_bytes, spare)
 
@@ -223,10 +227,16 @@ class Meter:
             remaining = remaining_bytes
             if self.secure:
                 remaining = int(remaining_bytes * _TLS_FACTOR) + _TLS_ALLOWANCE_BYTES
+        self._ends_at = self._read + remaining
         ahead = max(0, self._granted - self._read)
-        if ahead > self._window_bytes or ahead >= remaining:
+        if ahead >= remaining:
+            if self._buffer_wanted > self._buffer_bytes:
+                self._resize(self._buffer_wanted)  # lets nothing arrive that is not granted
             return 0
+        # With a larger buffer, more has to be granted now: the rest through a small one may take seconds.
         window_bytes = max(self._window_bytes, held_unread_bytes(self._buffer_wanted))
+        if ahead > window_bytes:
+            return 0
         lacking = min(window_bytes + self._pacer.chunk_bytes, remaining) - ahead
         return min(lacking, _MAX_REQUEST_CHUNKS * self._pacer.chunk_bytes)
 
@@ -390,7 +400,8 @@ class Meter:
             wanted = min(wanted, UNSCALED_BUFFER_BYTES)
         changed, self._version = self._version != self._pacer.version, self._pacer.version
         if wanted > _GROW_ABOVE * self._buffer_bytes:
-            return wanted if changed else min(wanted, 2 * self._buffer_bytes)
+            # What a change of rates asked for stays wanted until a grant allows it.
+            return wanted if changed else min(wanted, max(2 * self._buffer_bytes, self._buffer_wanted))
         self._is_too_large = wanted < _SHRINK_BELOW * self._buffer_bytes
         if self._is_too_large and self._wire.is_shut():
             self._resize(wanted)

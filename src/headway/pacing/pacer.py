@@ -35,6 +35,11 @@ _LARGE_PAGE = 3.0
 _MOST_ASKED_PART = 0.35
 _LEAST_PACED_SEGMENTS = 3
 """With fewer, a server waits for delayed acknowledgements and the rate cannot grow."""
+_LEAST_LENT_SEGMENTS = 4
+"""The same while the link is idle: packets are of full size, and every other one is acknowledged at once."""
+_DELAYED_ACK_S = 0.04
+_IDLE_BELOW = 0.2
+"""If requests waited for less than this part of recent time, the link has room for all of them."""
 _CONTENTION_OVER_S = 0.5
 _MAX_POLL_S = 0.05
 _SLACK_S = 0.005
@@ -160,8 +165,12 @@ class Pacer:
             readings.smoothed_share += 0.2 * (part - before) if before else _FIRST_SHARE * part
             flowing_bytes = min(_HEADROOM * readings.smoothed_share * path_s * self._capacity, largest_bytes)
         if readings.prompt > 0.5:
-            # Its requests are granted at once, so only the buffer limits it: lend it more.
+            # Its requests are granted at once, so only the buffer limits it: lend it more. The rate through a
+            # window of a packet or two is low because of delayed acknowledgements, and says nothing.
             lent_bytes = _HEADROOM * _GROWTH * readings.rate_bytes_per_s * path_s
+            if self._contention < _IDLE_BELOW:
+                even_bytes = self._capacity * (path_s + _DELAYED_ACK_S) / self._sites(scheduler)
+                lent_bytes = max(lent_bytes, min(_LEAST_LENT_SEGMENTS * SEGMENT_PAYLOAD_BYTES, even_bytes))
             flowing_bytes = max(flowing_bytes, min(lent_bytes, largest_bytes))
         if self._capacity < math.inf:
             # While a request is on its way to the server, the link carries what other sites send. With few of
