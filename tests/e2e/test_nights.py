@@ -9,7 +9,9 @@ import hashlib
 import io
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import sqlite3
 import subprocess
@@ -26,6 +28,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from headway.cli import frame
+from headway.config.job import load_job
 from headway.errors import StoreError
 from headway.report.run_page import write_report
 from headway.store.reader import RunReader
@@ -35,6 +38,8 @@ from headway.view.reporting import gather
 
 pytestmark = pytest.mark.timeout(400)  # three nights, on a machine that may be busy
 HEADWAY = [sys.executable, "-m", "headway"]
+# `sleep` keeps the pipe open after the end of the shell, so that nothing waits for the shell itself: with
+# libfaketime a sleep of less than a millisecond can fail with EINVAL.
 JOB = """\
 [crawl]
 interval = "5 ms"
@@ -52,7 +57,7 @@ until = "07:30"
 
 {sites}
 [on_end]
-command = ["/bin/sh", "-c", "cat >> {hook}; echo >> {hook}; echo said; exit 3"]
+command = ["/bin/sh", "-c", "cat >> {hook}; echo >> {hook}; echo said; sleep 0.3 & exit 3"]
 webhook = "{webhook}"
 report = false
 timeout = "20 s"
@@ -406,6 +411,48 @@ def test_a_hook_that_cannot_work_is_refused_before_the_crawl(tmp_path: Path) -> 
     assert done.returncode == 4
     assert "is not a program" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_init_asks_on_a_terminal_and_writes_what_was_answered(tmp_path: Path) -> None:
+    answers = [
+        "www.example.org",
+        "https://b.example/docs/",
+        "",
+        "5Mbit/s",
+        "07:30",
+        "22:00",
+        "07:30",
+        "30 rounds",
+    ]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*HEADWAY, "init", "-o", "job.toml"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown, asked = b"", 0
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if not select.select([ours], [], [], 1.0)[0]:
+            continue
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the other end has closed
+            break
+        if not part:
+            break
+        shown += part
+        if asked < len(answers) and shown.endswith(b": "):
+            os.write(ours, answers[asked].encode() + b"\n")
+            asked, shown = asked + 1, shown + b"|"
+    os.close(ours)
+    assert process.wait(timeout=30) == 0, shown.decode()
+    assert asked == len(answers), shown.decode()
+    job = load_job(tmp_path / "job.toml")
+    assert [wish.site for wish in job.sites] == ["https://www.example.org", "https://b.example"]
+    assert {wish.deadline for wish in job.sites} == {"07:30"}
+    assert job.timetable.usual_bytes_per_s == 5e6 / 8
+    assert len(job.timetable.windows) == 1
+    assert job.kept == 30
 
 
 def test_init_writes_a_job_that_service_can_start(tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import http.server
 import os
 import shlex
 import socket
 import subprocess
 import sys
+import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,91 @@ def test_what_was_not_archived_is_not_found(replay_port):
     assert _ask(replay_port, "/never-seen")[0] == 404
 
 
+@pytest.fixture(scope="module")
+def wacz_run(tmp_path_factory):
+    """Two rounds of a page that has not changed (its newest capture is a 304) and of one that has."""
+    run = tmp_path_factory.mktemp("wacz") / "run"
+    not_modified = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        version = 1
+
+        def do_GET(self):
+            body = {
+                "/": b"<title>Start</title><a href=/same>s</a> <a href=/other>o</a>",
+                "/same": b"<title>Same</title><p>the same words as before",
+                "/other": b"<title>Other</title><p>version %d of the page" % Handler.version,
+            }.get(self.path)
+            tag = f'"{zlib.crc32(body or b"")}"'
+            unchanged = self.headers.get("If-None-Match") == tag
+            if unchanged:
+                not_modified.append(self.path)
+            self.send_response(404 if body is None else 304 if unchanged else 200)
+            if body is not None:
+                self.send_header("ETag", tag)
+            if not unchanged:
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            if not unchanged:
+                self.wfile.write(body or b"")
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    site = f"http://127.0.0.1:{server.server_port}"
+    crawl = ["crawl", f"{site}/", "--allow-private", "--interval", "0s", "-q", "-o", str(run)]
+    for Handler.version in (1, 2):
+        subprocess.run([sys.executable, "-m", "headway", *crawl], check=True, timeout=60)
+    server.shutdown()
+    server.server_close()
+    assert "/same" in not_modified
+    package = run.parent / "run.wacz"
+    subprocess.run([sys.executable, "-m", "headway", "export", run, "-o", package], check=True, timeout=60)
+    return site, package
+
+
+def test_a_wacz_is_valid_by_the_tool_of_its_makers(wacz_run):
+    tool = Path(PYWB_PYTHON).with_name("wacz")
+    if not tool.exists():
+        pytest.skip("the environment of pywb has no package wacz; scripts/install-test-tools installs it")
+    done = subprocess.run(
+        [tool, "validate", "-f", wacz_run[1]], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "invalid" not in (done.stdout + done.stderr).lower()
+
+
+def test_a_wacz_replays_with_pywb_also_a_page_whose_newest_capture_is_a_304(wacz_run, tmp_path):
+    site, package = wacz_run
+    manager = Path(PYWB_PYTHON).with_name("wb-manager")
+    subprocess.run([manager, "init", "run"], cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    subprocess.run(
+        [manager, "add", "--unpack-wacz", "run", package],
+        cwd=tmp_path,
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    port = _free_port()
+    with (tmp_path / "pywb.log").open("wb") as log:
+        process = subprocess.Popen(
+            [Path(PYWB_PYTHON).with_name("wayback"), "-p", str(port)], cwd=tmp_path, stdout=log, stderr=log
+        )
+    try:
+        _wait_for(port, process, tmp_path / "pywb.log")
+        for path, words in (("/same", b"the same words as before"), ("/other", b"version 2 of the page")):
+            status, _, body = _ask(port, path, site)
+            assert status == 200, path
+            assert words in body
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
 def _make_run(path):
     with RunFolder.open(path, {}, NOW) as folder:
         _capture(folder, 0, "/plain", b"<html><body>a plain page</body></html>")
@@ -117,10 +205,10 @@ def _capture(folder, number, path, body, *, compressed=False, chunked=False, sta
     folder.save([SaveSettled(page, outcome, PageState.DONE, 0, NOW + number, capture=where)])
 
 
-def _ask(port, path):
+def _ask(port, path, site=SITE):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("GET", f"/run/mp_/{SITE}{path}")
+        connection.request("GET", f"/run/mp_/{site}{path}")
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
         return answer.status, headers, answer.read()
