@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
 from headway.model.command import (
@@ -180,6 +182,10 @@ class Notes:
     def forget(self, site: Site) -> None:
         self.told.append(("forget", site))
 
+    @property
+    def longest_s(self) -> float:
+        return 1e9
+
     def work_beside(self, collectors: int) -> None:
         self.told.append(collectors)
 
@@ -220,3 +226,11 @@ def test_what_was_asked_for_again_of_a_site_that_left_can_be_asked_for_when_it_c
     crawl.step(Instant(2.0), SitesLeft((SITE,)))
     crawl.step(Instant(3.0), taken())
     assert fetches(crawl.step(Instant(4.0), Again((page(1),), Instant(4.0))))
+
+
+def test_a_page_that_says_it_stays_as_it_is_is_visited_later() -> None:
+    crawl = machine(FixedRevisit(Seconds(60.0)))
+    (order,) = fetches(crawl.step(Instant(0.0), Found((page(1),))))
+    fresh = structs.replace(FETCHED, fresh_s=Seconds(150.0))
+    commands = crawl.step(Instant(1.0), PageSettled(order.lease, fresh))
+    assert [each.not_before for each in commands if isinstance(each, SaveAgain)] == [151.0]

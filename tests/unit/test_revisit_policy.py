@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from headway.model.page import Site
-from headway.policy.revisit import FIRST_LOOKS, AdaptiveRevisit, Beliefs, FixedRevisit, add_visit
+from headway.policy.revisit import (
+    FIRST_LOOKS,
+    AdaptiveRevisit,
+    Beliefs,
+    FixedRevisit,
+    add_visit,
+    not_while_fresh,
+)
 from headway.units import BytesPerSecond, Instant, Seconds
 
 SITE = Site("http://a.test")
@@ -142,3 +151,25 @@ def test_a_site_that_comes_or_goes_changes_the_price_at_once() -> None:
     for number in range(2, 8):
         policy.forget(Site(f"http://{number}.test"))
     assert interval_s(policy, "x.x.x") == pytest.approx(before_s, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("fresh_s", "after_s"),
+    [(None, 100.0), (0.0, 100.0), (50.0, 100.0), (250.0, 250.0), (1e9, 400.0), (math.inf, 400.0)],
+)
+def test_a_fresh_page_is_visited_later_within_limits(fresh_s: float | None, after_s: float) -> None:
+    now, policy = Instant(1000.0), FixedRevisit(Seconds(100.0))
+    at = policy.next_at(now, Site("http://a.test"), 1, b"")
+    assert at is not None
+    assert not_while_fresh(now, at, fresh_s, policy) == now + after_s
+
+
+def test_a_fresh_page_is_visited_before_the_longest_interval_ends() -> None:
+    policy = AdaptiveRevisit(
+        every_s=Seconds(100.0),
+        shortest_s=Seconds(10.0),
+        longest_s=Seconds(150.0),
+        visits_per_s=1.0,
+        bytes_per_s=BytesPerSecond(1e6),
+    )
+    assert not_while_fresh(Instant(0.0), Instant(100.0), 1e6, policy) == 150.0

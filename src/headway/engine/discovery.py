@@ -28,7 +28,7 @@ from headway.model.command import (
 )
 from headway.model.event import CollectorsCounted, Delivered, Loaded, SitesLeft, SitesTaken, VisitHistories
 from headway.model.page import AGAIN, SUCCESS, Kind, Outcome, Page, PageKey, Site
-from headway.policy.revisit import RevisitPolicy
+from headway.policy.revisit import RevisitPolicy, not_while_fresh
 from headway.policy.scope import Exclusion, Scope, SiteBudget
 from headway.policy.site_rules import BySite, SiteRules, SiteScope
 from headway.policy.traps import TrapWatch
@@ -430,7 +430,7 @@ class Revisits:
             history = settled.sighting.history if settled.sighting is not None else b""
             at = self._policy.next_at(now, page.site, outcome.wire_bytes, history)
             if at is not None:
-                self.again((page,), at, commands)
+                self.again((page,), not_while_fresh(now, at, outcome.fresh_s, self._policy), commands)
 
     def delivered(self, now: Instant, event: Delivered, commands: list[Command]) -> None:
         """Take in a page that a proxy delivered as if it had been fetched."""

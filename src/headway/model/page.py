@@ -160,6 +160,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The fingerprint of the content, similar for similar pages (`pages.fingerprint`); 0: unknown."""
     timing: Timing | None = None
     """None if no answer was received, or another program fetched the page."""
+    fresh_s: Seconds | None = None
+    """For how long it stays as it is by its headers; None if they say nothing, or nobody asked."""
 
     @property
     def has_no_host(self) -> bool:

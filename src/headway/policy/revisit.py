@@ -267,6 +267,11 @@ class RevisitPolicy(Protocol):
         """When to visit a page again that was just visited; `history` has its visits. None: never."""
         ...
 
+    @property
+    def longest_s(self) -> float:
+        """The longest interval between two visits to a page."""
+        ...
+
     def spare(self, now: Instant, bytes_per_s: BytesPerSecond) -> None:
         """Set the bandwidth that the sites with deadlines leave unused."""
         ...
@@ -284,8 +289,26 @@ class RevisitPolicy(Protocol):
         ...
 
 
+_MOST_LATER = 4.0
+"""A page may put off its next visit to so many times the interval that the crawl would choose."""
+
+
+def not_while_fresh(now: Instant, at: Instant, fresh_s: float | None, policy: RevisitPolicy) -> Instant:
+    """When to visit a page that says it stays as it is for `fresh_s`: later, but within limits, since many
+    servers name the same long time for all they have. No page is visited earlier than the crawl wants."""
+    if fresh_s is None:
+        return at
+    wanted_s = at - now
+    most_s = max(wanted_s, min(_MOST_LATER * wanted_s, policy.longest_s))
+    return Instant(now + min(max(wanted_s, fresh_s), most_s))
+
+
 class FixedRevisit(msgspec.Struct, frozen=True):
     every_s: Seconds
+
+    @property
+    def longest_s(self) -> float:
+        return math.inf
 
     def next_at(self, now: Instant, site: Site, visit_bytes: int, history: bytes) -> Instant | None:
         return Instant(now + self.every_s)
@@ -364,6 +387,10 @@ class AdaptiveRevisit:
         self._priced_at = -math.inf
         # Equal shares, although the sites differ: the sum is right without any communication.
         self._most_bytes_per_s = BytesPerSecond(self._bytes_per_s_of_all / max(1, collectors))
+
+    @property
+    def longest_s(self) -> float:
+        return self._longest_s
 
     def next_at(self, now: Instant, site: Site, visit_bytes: int, history: bytes) -> Instant | None:
         tally = self._tally(site)

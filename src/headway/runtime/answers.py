@@ -11,13 +11,13 @@ from msgspec import structs
 from headway.model.command import Copy
 from headway.model.event import PageSettled
 from headway.model.page import SUCCESS, Capture, Kind, Lease, Outcome, Sighting
-from headway.pages.headers import retry_after_s
+from headway.pages.headers import fresh_for_s, retry_after_s
 from headway.pages.parsed import Parsed
 from headway.pages.sitemaps import LIST_TYPES
 from headway.policy.politeness import blocked_by, preferences_in, with_preferences
 from headway.policy.revisit import add_visit
 from headway.ports import Archive, Clock, Made, Original, Response
-from headway.units import Instant
+from headway.units import Instant, Seconds
 
 
 def outcome_of(now: Instant, response: Response, parsed: Parsed | None, *, is_known: bool) -> Outcome:
@@ -159,9 +159,12 @@ class Keeper:
         find_digest: Callable[[str], Original | None],
         clock: Clock,
         wanted_types: frozenset[str] | None,
+        *,
+        reads_freshness: bool = False,
     ) -> None:
         """`wanted_types`: the types to archive if more types are read, to find lists among them; None:
-        all."""
+        all. `reads_freshness`: pages will be visited again."""
+        self._reads_freshness = reads_freshness
         self._archive = archive
         self._find_digest = find_digest
         self._clock = clock
@@ -206,6 +209,9 @@ class Keeper:
         outcome = beside_copy(self._as_wanted(outcome, parsed), copy)
         if copy is not None and response.status == _NOT_MODIFIED:
             original = self._original(copy.digest) or Original(lease.page.url, copy.fetched_at)
+        if self._reads_freshness and outcome.kind in SUCCESS:
+            fresh_s = fresh_for_s(self._clock.now(), response.headers)
+            outcome = structs.replace(outcome, fresh_s=None if fresh_s is None else Seconds(fresh_s))
         if preferences and outcome.kind in SUCCESS:
             outcome = structs.replace(outcome, detail=with_preferences(outcome.detail, preferences))
         is_content = outcome.kind is not Kind.BLOCKED

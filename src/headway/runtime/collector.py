@@ -120,6 +120,8 @@ class PageReading(NamedTuple):
     """Where the pages that are being read are noted."""
     identities: Mapping[Site, Identity] = MappingProxyType({})
     """User agents, headers, credentials and cookies of sites."""
+    reads_freshness: bool = False
+    """Pages will be visited again, when their headers say how long they stay as they are."""
 
 
 class KnownPages(NamedTuple):
@@ -167,7 +169,9 @@ class WebCollector:
         self._look_up = known.look_up
         self._recrawls = recrawls and known.find_copy is not None
         wanted_types = reading.accept_types if self._reads_lists else None
-        self._keeper = Keeper(archive, known.find_digest, clock, wanted_types)
+        self._keeper = Keeper(
+            archive, known.find_digest, clock, wanted_types, reads_freshness=reading.reads_freshness
+        )
         self._worker = WorkerThread()
         self._visits = Visits(reading.identities, fetcher, clock, self._worker.run)
         self._asker = RobotsAsker(

@@ -394,6 +394,7 @@ def page_reading(job: Job, folder: Path | None = None) -> PageReading:
         extractor,
         job.extraction_s,
         identities=job.identities,
+        reads_freshness=job.revisiting is not None,
     )
     return reading if folder is None else reading._replace(journal=WorkJournal(folder))
 
