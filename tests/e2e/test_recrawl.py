@@ -25,6 +25,7 @@ from headway.config.reading import Source, convert
 from headway.runtime.crawling import CrawlRun
 from headway.runtime.driver import WallClock
 from headway.store.reader import RunReader
+from headway.view.run import RunMonitor
 
 
 def html(text: str) -> bytes:
@@ -218,6 +219,22 @@ async def test_an_interrupted_round_resumes(tmp_path: Path) -> None:
         await crawl(web, tmp_path)
         assert sorted(web.asked()) == sorted(set(web.asked())), "no page twice"
         assert len(web.asked()) == 9
+
+
+async def test_a_view_of_a_later_round_counts_what_the_round_asks_for(tmp_path: Path) -> None:
+    web = Web()
+    async with web.server:
+        await crawl(web, tmp_path)
+        assert begin_recrawl(tmp_path, WallClock().now()) == 9
+        with RunMonitor(tmp_path) as monitor:
+            before = monitor.view()
+        assert (before.waiting, before.failed, before.progress) == (9, 0, 0.0)
+        run = CrawlRun(job_of(web), tmp_path)
+        await asyncio.wait_for(run.run(), 30)
+        after = run.view()
+        assert (after.waiting, after.done, after.progress) == (0, before.done, 1.0)
+        with RunReader(tmp_path) as reader:
+            assert reader.totals().done == after.done, "a page counts once, in however many rounds"
 
 
 async def test_the_limit_of_pages_holds_for_new_ones_and_lets_known_ones_be_visited(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.script import Answer, Script, ScriptedWorld
-from tests.unit.test_runtime import chain
+from tests.unit.test_runtime import chain, page
 
 from headway.config.job import Job, build_job
 from headway.config.reading import Source, convert
@@ -113,6 +113,20 @@ def test_a_view_of_a_closed_crawl_has_the_time_at_which_it_opens() -> None:
         runtime.run_virtually(until=noon)
         view = EngineMonitor("run", noon).view(runtime.engine, noon)
         assert view.closed_until == (at(f"2030-01-08T{opens}") if opens else None)
+
+
+def test_the_progress_counts_only_pages_that_the_limit_lets_through() -> None:
+    begin_at = at("2030-01-08T12:00")
+    links = tuple(page(f"http://a.test/{number}") for number in range(7))
+    script = Script({"http://a.test/": [Answer(Seconds(1.0), Outcome(Kind.FETCHED, 200, 1000), links)]})
+    job = job_of({"max_pages": 3}, {}, crawl={"interval": "1 min"})
+    runtime = Runtime.from_job(job, VirtualClock(begin_at), ScriptedWorld(script))
+    runtime.run_virtually(until=Instant(begin_at + 90.0))
+    view = EngineMonitor("run", begin_at).view(runtime.engine, Instant(begin_at + 90.0))
+    (site,) = [each for each in view.sites if each.site == "http://a.test"]
+    assert (site.done, site.waiting) == (1, 2)
+    assert view.waiting == 2
+    assert site.progress == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("crawl", BOUNDS, ids=["unbounded", "planned"])
