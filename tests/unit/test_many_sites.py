@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.support.script import Answer, Script, ScriptedWorld
 
-from headway.cli.running import _most_important
+from headway.cli.running import LISTED_OF_MANY, _most_important
 from headway.cluster.coordinator import MOST_REPORTED, Report, demands_of
 from headway.cluster.leader import Fleet, Leader, Standing
 from headway.engine.bandwidth import BandwidthPlanner, LinkBound
@@ -21,11 +25,13 @@ from headway.engine.machine import Engine
 from headway.engine.scheduler import EngineSettings, Policies
 from headway.engine.shares import Shares
 from headway.engine.site_queue import MemorySiteQueue
+from headway.engine.start_pages import FETCHED, NOT_FETCHED, REDIRECTS
 from headway.engine.stats import CrawlStats, SiteStats
 from headway.model.command import (
     Command,
     FetchPage,
     SaveFound,
+    SaveNotice,
     SaveSettled,
     SaveSite,
     SaveTasks,
@@ -42,9 +48,10 @@ from headway.policy.prediction import Prediction
 from headway.policy.scope import Scope
 from headway.policy.timetable import Timetable
 from headway.runtime.driver import VirtualDriver
+from headway.store.reader import DATABASE, RunDatabase
 from headway.store.sqlite import SqliteStore
 from headway.units import BytesPerSecond, Instant, Seconds
-from headway.view.summary import SiteResult
+from headway.view.summary import SiteResult, summarise, summarise_some
 
 NOW = Instant(1000.0)
 
@@ -470,3 +477,50 @@ def test_status_lists_the_most_important_of_very_many_sites() -> None:
     assert [each.site for each in listed[:3]] == [site_of(4001), site_of(4002), site_of(4000)]
     assert len(listed) == 100
     assert _most_important(many[:1000]) == many[:1000], "of some hundred sites, all are listed"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sums_of_a_status_are_those_of_all_sites_and_only_some_are_read(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    store = SqliteStore(tmp_path / DATABASE)
+    store.create(NOW, {})
+    sites = [site_of(n) for n in range(3000)]
+    due_at = [chance.choice([None, Instant(1500.0 + n), Instant(5e9 + n)]) for n in range(3000)]
+    store.commit([SaveTasks(tuple(map(Task, sites, [()] * 3000, due_at)))], {})
+    store.commit([SaveFound(tuple(page_of(n, 0) for n in range(0, 3000, 2)))], {})
+    noticed = [
+        SaveNotice(sites[n], chance.choice([NOT_FETCHED, FETCHED, REDIRECTS]), "x", NOW) for n in range(9)
+    ]
+    store.commit(noticed, {})
+    store.close()
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as database:
+        for n in range(1, 2900):
+            ended_at = chance.choice([None, None, 1400.0 + n, 2500.0 + n])
+            row = (chance.choice([0, 1, 30]), chance.choice([0, 0, 2]), chance.randrange(9999), ended_at, n)
+            database.execute(
+                "UPDATE site SET free_at = 1, done = ?, failed = ?, wire_bytes = ?, ended_at = ?"
+                " WHERE id = ?",
+                row,
+            )
+            if chance.random() < 0.3:
+                database.execute("UPDATE task SET max_pages = 0 WHERE site_id = ?", (n,))
+            if row[0]:
+                kind = chance.choice(["fetched", "redirect"])
+                database.execute("INSERT INTO outcome VALUES (?, 'done', ?, '', 1)", (n, kind))
+        database.commit()
+    every = summarise(tmp_path)
+    rows: list[int] = []
+    ask = RunDatabase._all
+    monkeypatch.setattr(
+        RunDatabase, "_all", lambda *asked: [(found := ask(*asked), rows.append(len(found)))[0]][0]
+    )
+    some, listed_of = summarise_some(tmp_path, LISTED_OF_MANY)
+    assert sum(rows) < 1000
+    assert listed_of == len(every.sites) > 2000
+    assert structs.replace(some, sites=()) == structs.replace(every, sites=())
+    important = _most_important(every.sites)
+    assert len(some.sites) == len(important) == LISTED_OF_MANY
+    assert [site.deadline_s for site in some.sites] == [site.deadline_s for site in important]
+    assert set(some.sites) <= set(every.sites)

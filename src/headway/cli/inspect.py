@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from headway.cli.frame import Log, log_options, print_lines, results, stderr, stdout
-from headway.cli.running import RunType, print_round, print_rounds, print_summary, zone_of
+from headway.cli.running import LISTED_OF_MANY, RunType, print_round, print_rounds, print_summary, zone_of
 from headway.config.job import load_job
 from headway.errors import HeadwayError, install_command
 from headway.runtime.control import limit_of, write_limit
@@ -27,7 +27,7 @@ from headway.store.reader import LiveReader, open_reader
 from headway.store.rounds import period_of
 from headway.units import format_size
 from headway.view.export import BINARY, FORMATS, SUFFIXES, export_pages
-from headway.view.summary import rounds_in, summarise
+from headway.view.summary import rounds_in, summarise, summarise_some
 
 
 @click.command("status")
@@ -68,12 +68,15 @@ def status_command(
             else:
                 print_round(stdout(is_literal=True), chosen[0], zone)
         return 0
-    summary = summarise(run)
+    if as_json:
+        summary, listed_of = summarise(run), None
+    else:
+        summary, listed_of = summarise_some(run, LISTED_OF_MANY)
     with results():
         if as_json:
             click.echo(msgspec.json.encode(summary))
         else:
-            print_summary(stdout(is_literal=True), summary)
+            print_summary(stdout(is_literal=True), summary, listed_of)
     if plot is not None:
         from headway.report.plots import draw_picture
 

@@ -58,10 +58,11 @@ _VERDICT_STYLES = {
 
 
 _MOST_SITES_EXPLAINED = 1000
-_MOST_SITES_LISTED, _LISTED_OF_MANY = 1000, 100
+_MOST_SITES_LISTED, LISTED_OF_MANY = 1000, 100
 
 
-def print_summary(console: Console, summary: Summary) -> None:
+def print_summary(console: Console, summary: Summary, listed_of: int | None = None) -> None:
+    """`listed_of`: how many sites there are, if the summary has only the most important ones."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("site", overflow="fold")
     for name in ("deadline", "finished", ""):
@@ -78,8 +79,7 @@ def print_summary(console: Console, summary: Summary) -> None:
         cells = _cells(site, summary.started_at, zone, by_clock=by_clock)
         table.add_row(*cells, style=_VERDICT_STYLES.get(site.verdict, ""))
     console.print(table)
-    if len(listed) < len(summary.sites):
-        more = len(summary.sites) - len(listed)
+    if more := max(len(summary.sites), listed_of or 0) - len(listed):
         console.print(f"and {more:,} more sites; --json lists all, headway serve shows them in pages")
     waiting = f", {summary.waiting} still waiting" if summary.waiting else ""
     amount = f"{summary.done} pages, {format_size(summary.wire_bytes)} in {format_duration(summary.seconds)}"
@@ -105,7 +105,7 @@ def _most_important(sites: Sequence[SiteResult]) -> Sequence[SiteResult]:
         due_s = math.inf if site.deadline_s is None else site.deadline_s
         return not site.is_failure, site.finished_s is not None, due_s
 
-    return heapq.nsmallest(_LISTED_OF_MANY, sites, key=importance)
+    return heapq.nsmallest(LISTED_OF_MANY, sites, key=importance)
 
 
 def _forecast_line(summary: Summary) -> str:

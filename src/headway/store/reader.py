@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -479,6 +479,36 @@ _SITES = """
     WHERE task.site_id NOT NULL OR free_at NOT NULL
           OR EXISTS (SELECT 1 FROM waiting WHERE waiting.site_id = site.id)
     ORDER BY site.id"""
+_EACH = """
+    WITH queue AS (
+        SELECT site_id, count(*) FILTER (WHERE attempt >= 0 OR retry_at IS NULL) AS pages
+        FROM waiting GROUP BY site_id
+    ), each AS (
+        SELECT site.id, done, failed, wire_bytes, ended_at, deadline_at, left_bytes, forecast_to_at,
+               coalesce(CASE WHEN ? THEN waiting ELSE queue.pages END, 0) AS pages,
+               CASE WHEN noticed.site_id IS NOT NULL THEN -site.id ELSE
+                   (done > 0) + 2 * (failed > 0) + 8 * (ended_at IS NOT NULL)
+                   + 4 * (coalesce(CASE WHEN ? THEN waiting ELSE queue.pages END, 0) > 0)
+                   + 16 * coalesce(max_pages = 0, 0) + 32 * (deadline_at IS NOT NULL)
+                   + 64 * coalesce(ended_at <= deadline_at, 0) + 128 * coalesce(deadline_at < ?, 0)
+                   + 256 * coalesce(forecast_from_at > deadline_at, 0)
+                   + 512 * coalesce(forecast_to_at > deadline_at, 0)
+                   + 1024 * (forecast_from_at IS NULL OR forecast_to_at IS NULL)
+                   + 2048 * (done > 0 AND (done > 20 OR EXISTS (
+                       SELECT 1 FROM outcome
+                       WHERE outcome.site_id = site.id AND state = 'done' AND outcome.kind <> 'redirect'
+                   )))
+               END AS kind
+        FROM site LEFT JOIN task ON task.site_id = site.id LEFT JOIN queue ON queue.site_id = site.id
+        LEFT JOIN (SELECT DISTINCT site_id FROM notice) AS noticed ON noticed.site_id = site.id
+        WHERE task.site_id NOT NULL OR free_at NOT NULL OR queue.site_id NOT NULL
+    )"""
+_GROUPS = f"""{_EACH}
+    SELECT kind, min(id), count(*), sum(done), sum(failed), sum(pages), sum(wire_bytes), max(ended_at),
+           max(forecast_to_at), coalesce(sum(left_bytes), 0.0), count(left_bytes)
+    FROM each GROUP BY kind ORDER BY min(id)"""  # noqa: S608 - our own words
+_FIRST_DUE = f"""{_EACH}
+    SELECT id FROM each WHERE kind IN ({{}}) ORDER BY deadline_at IS NULL, deadline_at, id LIMIT ?"""  # noqa: S608
 _NOTICES = """
     SELECT site_id, what, subject, noticed_at FROM notice
     WHERE what IN (?, ?, ?, ?, ?, ?) ORDER BY noticed_at"""
@@ -556,24 +586,64 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+class SiteGroup(NamedTuple):
+    """Sites in the same state, with their sums. Sites of which there are notices are groups of one."""
+
+    kind: int
+    example: int
+    """The number of one of them."""
+    sites: int
+    done: int
+    failed: int
+    waiting: int
+    wire_bytes: int
+    ended_at: float | None
+    """The last end."""
+    forecast_to_at: float | None
+    left_bytes: float
+    estimates: int
+    """For how many of them it is known what is left."""
+
+
 class LiveReader(RunDatabase):
     def __init__(self, run: Path) -> None:
         super().__init__(run)
         self._lock_path = self.path.with_name(self.path.name + "-lock")
 
-    def sites(self) -> list[SiteNow]:
+    def sites(self, numbers: Sequence[int] | None = None) -> list[SiteNow]:
+        """All sites, or those with these numbers."""
         told: dict[int, dict[str, Any]] = {}
         for number, what, subject, at in self._all(_NOTICES, _NOTICED):
             told.setdefault(number, {}).update(_fact_of(what, subject, at))
+        if numbers is None:
+            found = self._all(_SITES)
+        else:
+            of_these = "WHERE site.id IN (SELECT value FROM json_each(?)) AND (task"
+            query = _SITES.replace("WHERE task", of_these).replace("\n    ORDER BY", ")\n    ORDER BY")
+            found = self._all(query, (msgspec.json.encode(list(numbers)).decode(),))
         return [
             structs.replace(site, **told[site.number]) if site.number in told else site
-            for site in (SiteNow(*row) for row in self._all(_SITES))
+            for site in (SiteNow(*row) for row in found)
         ]
 
-    def waiting(self) -> dict[int, int]:
-        """The number of pages to be fetched of each site, by the site's number, without pages that wait for
-        the day of their next visit. Reads all waiting pages: not for every second."""
-        return dict(self._all(_WAITING))
+    def groups(self, now: float, *, are_counted: bool) -> list[SiteGroup]:
+        """The sums of all sites by their states. `are_counted`: the crawl stores how many pages of each site
+        wait. Of a run folder only."""
+        return [SiteGroup(*row) for row in self._all(_GROUPS, (are_counted, are_counted, now))]
+
+    def first_due(self, now: float, kinds: Sequence[int], most: int, *, are_counted: bool) -> list[int]:
+        """The numbers of the sites in these groups that have the first deadlines."""
+        query = _FIRST_DUE.format(", ".join(str(int(kind)) for kind in kinds))
+        return [number for (number,) in self._all(query, (are_counted, are_counted, now, most))]
+
+    def waiting(self, numbers: Sequence[int] | None = None) -> dict[int, int]:
+        """The number of pages to be fetched of each site, or of those with these numbers, without pages that
+        wait for the day of their next visit. Reads all waiting pages of them: not for every second."""
+        if numbers is None:
+            return dict(self._all(_WAITING))
+        query = _WAITING.replace("GROUP BY", "WHERE site_id IN (SELECT value FROM json_each(?)) GROUP BY")
+        found = dict(self._all(query, (msgspec.json.encode(list(numbers)).decode(),)))
+        return dict.fromkeys(numbers, 0) | found
 
     def outcomes(self) -> list[tuple[str, str, int]]:
         """State, kind and number of pages that were not fetched, most frequent first."""

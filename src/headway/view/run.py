@@ -14,13 +14,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from headway.policy.politeness import TROUBLE
-from headway.store.reader import CollectorNow, Sample, SiteNow, open_live_reader
+from headway.store.reader import CollectorNow, Sample, SiteGroup, SiteNow, open_live_reader
 from headway.view.link import LinkFigures, LinkMeter, LinkSecond, sharing_log_of
 
 RunState = Literal["running", "paused", "finished", "stopped"]
@@ -36,6 +36,10 @@ _MAX_CPU_SHARE = 0.02
 """Of one core, for reading all sites."""
 _COUNT_EVERY_S = 8.0
 """For queries that count over all pages."""
+FAILURES = frozenset({"missed", "unreachable", "failed"})
+"""Verdicts on sites that were not crawled, whether or not they have a deadline."""
+_FEW_FOLD = 10
+"""With at most so many times the sites that a view shows, all are read."""
 _OVER = frozenset({"done", "stopped", "unreachable"})
 
 
@@ -82,6 +86,12 @@ class SiteState(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_over(self) -> bool:
         return self.phase in _OVER
+
+    @property
+    def importance(self) -> tuple[bool, bool, float]:
+        """The lower, the earlier in a list of some of very many sites."""
+        due_at = math.inf if self.deadline_at is None else self.deadline_at
+        return self.verdict not in FAILURES, self.end_s is not None, due_at
 
     @property
     def is_missed(self) -> bool:
@@ -156,13 +166,19 @@ class DeadlineCounts(msgspec.Struct, frozen=True):
     """Deadlines in the future, while the crawl does not run."""
 
     @classmethod
-    def of(cls, sites: Sequence[SiteState]) -> DeadlineCounts:
-        counts = Counter(site.outlook.replace("-", "_") for site in sites)
-        del counts["none"]
-        is_open = (
-            site.outlook == "none" and site.deadline_at is not None and not site.is_over for site in sites
-        )
-        return cls(**counts, open=sum(is_open))
+    def of(cls, sites: Iterable[SiteState]) -> DeadlineCounts:
+        return cls.of_many((site, 1) for site in sites)
+
+    @classmethod
+    def of_many(cls, sites: Iterable[tuple[SiteState, int]]) -> DeadlineCounts:
+        """From states, and how many sites have each."""
+        counts: Counter[str] = Counter()
+        for site, count in sites:
+            if site.outlook != "none":
+                counts[site.outlook.replace("-", "_")] += count
+            elif site.deadline_at is not None and not site.is_over:
+                counts["open"] += count
+        return cls(**counts)
 
     @property
     def all(self) -> int:
@@ -278,6 +294,27 @@ class RunView(msgspec.Struct, frozen=True):
             if error.state == "failed":
                 counts[error.kind] += error.count
         return dict(counts.most_common())
+
+
+class SiteSum(NamedTuple):
+    """How many sites are in a state, which has their sums."""
+
+    sites: int
+    state: SiteState
+
+
+def _sum_of(group: SiteGroup, example: SiteState, *, is_live: bool) -> SiteSum:
+    state = structs.replace(
+        example,
+        done=group.done,
+        failed=group.failed,
+        waiting=0 if example.is_over else group.waiting,
+        wire_bytes=group.wire_bytes,
+        ended_at=None if example.ended_at is None else group.ended_at,
+        left_bytes=group.left_bytes if group.estimates == group.sites else None,
+        forecast_to_at=group.forecast_to_at if is_live and not example.is_over else None,
+    )
+    return SiteSum(group.sites, state)
 
 
 class RateWindow:
@@ -409,9 +446,20 @@ class RunMonitor:
     """
 
     def __init__(
-        self, run: Path | str, *, clock: Callable[[], float] = time.time, is_over: bool = False
+        self,
+        run: Path | str,
+        *,
+        clock: Callable[[], float] = time.time,
+        is_over: bool = False,
+        most_sites: int | None = None,
     ) -> None:
-        """`is_over`: the crawl has ended, although its process may still be alive."""
+        """`is_over`: the crawl has ended, although its process may still be alive. `most_sites`: of a run
+        folder with many more sites, so many are in the view, those that were not crawled and the first
+        deadlines to come; the others are only counted, and no site has a rate."""
+        self._most_sites = most_sites if isinstance(run, Path) else None
+        self._sums: list[SiteSum] = []
+        self.sites_listed_of: int | None = None
+        """How many sites with pages or a deadline there are, if the view has only some of them."""
         self.reader = open_live_reader(run)
         self._clock = clock
         self._is_over = is_over
@@ -462,15 +510,16 @@ class RunMonitor:
         return self._view_of(now, last, collectors)
 
     def _view_of(self, now: float, last: Sample | None, collectors: Sequence[CollectorNow]) -> RunView:
-        sites, is_live, link = self._sites, self._is_live, self.meter.figures
-        sites_done = sum(site.is_over for site in sites)
-        left = [0.0 if site.is_over else site.left_bytes for site in sites]
-        ends = [site.ended_at for site in sites if site.ended_at is not None]
+        sites, sums, is_live, link = self._sites, self._sums, self._is_live, self.meter.figures
+        site_count = sum(each.sites for each in sums)
+        sites_done = sum(each.sites for each in sums if each.state.is_over)
+        left = [0.0 if each.state.is_over else each.state.left_bytes for each in sums]
+        ends = [each.state.ended_at for each in sums if each.state.ended_at is not None]
         last_at = max([self.started_at, *ends, *([] if last is None else [last.at])])
-        waiting = sum(site.waiting for site in sites)
+        waiting = sum(each.state.waiting for each in sums)
         return RunView(
             name=self.reader.name,
-            state=self._state(last, sites_done),
+            state=self._state(last, is_done=sites_done == site_count > 0),
             now=now,
             started_at=self.started_at,
             last_seen_at=None if last is None else last.at,
@@ -478,17 +527,19 @@ class RunMonitor:
             link=link,
             bound_bytes_per_s=link.bound_bytes_per_s,
             sites=sites,
-            site_count=len(sites),
+            site_count=site_count,
             sites_done=sites_done,
-            done=sum(site.done for site in sites),
-            failed=sum(site.failed for site in sites),
+            done=sum(each.state.done for each in sums),
+            failed=sum(each.state.failed for each in sums),
             waiting=last.waiting if is_live and last is not None and last.waiting is not None else waiting,
             in_flight=last.in_flight or 0 if is_live and last is not None else 0,
-            wire_bytes=sum(site.wire_bytes for site in sites),
+            wire_bytes=sum(each.state.wire_bytes for each in sums),
             errors=self._errors,
-            deadlines=DeadlineCounts.of(sites),
+            deadlines=DeadlineCounts.of_many((each.state, each.sites) for each in sums),
             predicted_bytes_per_s=last.predicted_bytes_per_s if is_live and last is not None else None,
-            forecast_at=_latest(sites, last.forecast_to_at if is_live and last is not None else None),
+            forecast_at=_latest(
+                [each.state for each in sums], last.forecast_to_at if is_live and last is not None else None
+            ),
             forecast_middle_at=last.forecast_at if is_live and last is not None else None,
             forecast_from_at=last.forecast_from_at if is_live and last is not None else None,
             collectors=collectors if is_live else (),
@@ -498,13 +549,16 @@ class RunMonitor:
             is_round=self.is_round,
         )
 
-    def _state(self, last: Sample | None, sites_done: int) -> RunState:
+    def _state(self, last: Sample | None, *, is_done: bool) -> RunState:
         if self._is_live:
             return "paused" if last is not None and last.is_paused else "running"
-        return "finished" if self._sites and sites_done == len(self._sites) else "stopped"
+        return "finished" if is_done else "stopped"
 
     def _read_sites(self, now: float, *, is_live: bool) -> None:
         begun_s = time.thread_time()
+        if self._most_sites is not None and self._read_sums(now, self._most_sites, is_live=is_live):
+            self._sites_at, self._is_live = now, is_live
+            return
         rows = self._rows(now, is_live=is_live)
         rates = self._rates.read(now, {row.site: row.wire_bytes for row in rows}) if is_live else {}
         self._sites = [
@@ -515,8 +569,58 @@ class RunMonitor:
             for row in rows
             for rate in (rates.get(row.site, 0.0),)
         ]
+        self._sums = [SiteSum(1, site) for site in self._sites]
         self._sites_at, self._is_live = now, is_live
         self._sites_every_s = max(_READ_EVERY_S, (time.thread_time() - begun_s) / _MAX_CPU_SHARE)
+
+    def _read_sums(self, now: float, most: int, *, is_live: bool) -> bool:
+        """Read the sums of the sites by their states, and the most important sites; False if they are few."""
+        are_counted = is_live and self._last is not None and self._last.waiting is not None
+        groups = self.reader.groups(now, are_counted=are_counted)
+        if sum(group.sites for group in groups) <= _FEW_FOLD * most:
+            return False
+        # Whether any waits is the same in a group.
+        waiting = {group.example: group.waiting for group in groups}
+        examples = self._states_of(now, [group.example for group in groups], waiting, is_live=is_live)
+        self._sums = [_sum_of(group, examples[group.example], is_live=is_live) for group in groups]
+        self.sites_listed_of = 0
+        ranked: dict[tuple[bool, bool], list[SiteGroup]] = {}
+        for group in groups:
+            state = examples[group.example]
+            if group.done or group.failed or state.waiting or state.deadline_at is not None:
+                self.sites_listed_of += group.sites
+                ranked.setdefault(state.importance[:2], []).append(group)
+        chosen: list[int] = []
+        for rank in sorted(ranked):
+            alike = [group.kind for group in ranked[rank] if group.sites > 1]
+            numbers = [group.example for group in ranked[rank] if group.sites == 1]
+            if alike:
+                numbers += self.reader.first_due(now, alike, most, are_counted=are_counted)
+            chosen += numbers
+            if len(chosen) >= most:
+                break
+        waiting = {} if are_counted else self.reader.waiting(chosen)
+        states = self._states_of(now, chosen, waiting, is_live=is_live)
+        self._sites = sorted(states.values(), key=lambda state: (*state.importance, state.number))[:most]
+        return True
+
+    def _states_of(
+        self, now: float, numbers: Sequence[int], waiting: Mapping[int, int], *, is_live: bool
+    ) -> dict[int, SiteState]:
+        return {
+            row.number: structs.replace(
+                state_of(
+                    now,
+                    self.started_at,
+                    structs.replace(row, waiting=waiting.get(row.number, row.waiting)),
+                    0.0,
+                    is_live=is_live,
+                    is_busy=False,
+                ),
+                is_round=self.is_round,
+            )
+            for row in self.reader.sites(numbers)
+        }
 
     def _rows(self, now: float, *, is_live: bool) -> list[SiteNow]:
         """The sites. While a single process crawls, it stores how many pages of each wait; otherwise they are

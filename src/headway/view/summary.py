@@ -43,7 +43,7 @@ from headway.store.rounds import (
 from headway.store.run_folder import read_link
 from headway.units import Instant
 from headway.view.link import LinkSharing
-from headway.view.run import DeadlineCounts, RunMonitor, RunState
+from headway.view.run import FAILURES, DeadlineCounts, RunMonitor, RunState, RunView
 
 _BANDS = (0, 16, 32, 48)
 
@@ -194,7 +194,7 @@ class SiteResult(msgspec.Struct, frozen=True):
     @property
     def is_failure(self) -> bool:
         """It was not crawled, whether or not it has a deadline."""
-        return self.verdict in {"missed", "unreachable", "failed"}
+        return self.verdict in FAILURES
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -280,6 +280,18 @@ def summarise(folder: Path | str, *, compares_pages: bool = True) -> Summary:
     with the pages that are nearly alike, for which each page is looked at."""
     with RunMonitor(folder) as monitor:
         view = monitor.view()
+    return _summary_of(folder, view, compares_pages=compares_pages)
+
+
+def summarise_some(folder: Path | str, most_sites: int) -> tuple[Summary, int | None]:
+    """As `summarise`; of a run folder with very many sites the summary has so many of them, the most
+    important first. Then also returns of how many."""
+    with RunMonitor(folder, most_sites=most_sites) as monitor:
+        view = monitor.view()
+        return _summary_of(folder, view, compares_pages=True), monitor.sites_listed_of
+
+
+def _summary_of(folder: Path | str, view: RunView, *, compares_pages: bool) -> Summary:
     with open_reader(folder) as reader:
         problem = _first_problem(reader) if not view.done else None
         rounds = tuple(map(_without_sites, rounds_of(reader)))
