@@ -214,9 +214,10 @@ def test_only_what_changes_is_touched_and_every_transfer_ends_when_the_rule_says
         elif what == "cut" and (number := number_of.get(value)) in rule.left and number not in ended:
             del rule.left[number]
             link.drop(at, [number])
-        if what != "end":
+        is_between = not any(0.0 < row[0] < 1e-6 or row[1] < 1e-6 for row in rule.left.values())
+        if what != "end" and is_between:  # rounding decides which of two events at one instant comes first
             for number, rate in rule.rates().items():
-                if number not in ended and rule.left[number][1] > 1e-6 and link.next_at() > at:
+                if number not in ended and rule.left[number][1] > 1e-6 and link.next_at() > at + 1e-6:
                     assert link.rate_of(number) == pytest.approx(rate, rel=1e-6, abs=1e-6)
     assert ended.keys() == expected.keys()
     for number, at in expected.items():
