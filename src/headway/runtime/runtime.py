@@ -26,7 +26,7 @@ from headway.model.command import Command
 from headway.model.event import Event, FromOutside, LinkShared, Seeded
 from headway.model.page import Page, PageKey, Site
 from headway.pages.parsed import ParseOptions
-from headway.pages.url import keyed
+from headway.pages.url import key_of, keyed
 from headway.planning.estimate import NOTHING_LEARNT, Knowledge
 from headway.planning.live_policies import make_allocator
 from headway.planning.problem import Objective
@@ -63,9 +63,13 @@ from headway.units import FOREVER, UNBOUNDED, BytesPerSecond, Instant, Seconds, 
 
 def build_ordering(job: Job) -> Ordering:
     crawl = job.file.crawl
-    ranks = None
+    ranks: Callable[[Page], float] | None = None
     if parse_ordering(job.strategy)[0] == "optimal" and crawl.ranks_from is not None:
-        ranks = _ranks_of(Path(crawl.ranks_from))
+        known = _ranks_of(Path(crawl.ranks_from))
+
+        def ranks(page: Page) -> float:
+            return known.get(key_of(page.url), 0.0)
+
     return make_ordering(job.strategy, ranks=ranks, score_of=build_scorer(job))
 
 
@@ -127,8 +131,9 @@ def _ranks_of(run: Path) -> dict[PageKey, float]:
 
 @functools.lru_cache(maxsize=1)
 def _ranks_as_of(run: Path, _changed_at: int) -> dict[PageKey, float]:
-    """Cached, since a crawl needs them twice: for itself and for its store."""
-    return ranks_of_run(run)
+    """By keys without a secret: those in the store are of that crawl only. Cached, since a crawl needs them
+    twice: for itself and for its store."""
+    return {key_of(url): rank for url, rank in ranks_of_run(run).items()}
 
 
 _NEW_SERVER = BytesPerSecond(1_000_000.0)

@@ -238,7 +238,7 @@ def run_machine(
     a bounded link as in a live crawl, instead of equal shares."""
     setup.check(web)
     trouble = trouble or Trouble.drawn(web.pages, len(web.sites), setup.seed)
-    score_of = None if ranks is None else lambda key: float(ranks[key])
+    score_of = None if ranks is None else lambda page: float(ranks[page.key])
     ordering = make_ordering(setup.strategy, seed=setup.seed, ranks=score_of)
     circumstances = Circumstances(ordering=ordering, shares_evenly=not plans, links_at_once=None)
     simulated = simulate_job(
@@ -482,7 +482,7 @@ def simulate_run(
             continue
         ordering = None
         if parse_ordering(name)[0] in {"optimal", "random"}:
-            ordering = make_ordering(name, ranks=lambda key: float(ranks[key]), seed=wanted.seed)
+            ordering = make_ordering(name, ranks=lambda page: float(ranks[page.key]), seed=wanted.seed)
         simulated = simulate_job(
             mine,
             described,

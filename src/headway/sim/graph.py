@@ -391,11 +391,14 @@ def web_of_run(path: Path, *, seed: int = 0) -> tuple[Web, Servers | RecordedSer
 
 
 @reads_rows
-def ranks_of_run(path: Path) -> dict[PageKey, float]:
-    """The PageRank of every page that a run fetched: for its report, and for the ordering "optimal"."""
+def ranks_of_run(path: Path) -> dict[str, float]:
+    """The PageRank of every page that a run fetched, by its URL: for the ordering "optimal"."""
     last = _last_answers(path)
     ranks = pagerank(*_links(last)).tolist()
-    return {key: rank for (_, key), rank in zip(last, ranks, strict=True)}
+    return {
+        rows.url_of(answer.path, site): rank
+        for ((site, _), answer), rank in zip(last.items(), ranks, strict=True)
+    }
 
 
 class _Answer(NamedTuple):

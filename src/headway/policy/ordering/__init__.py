@@ -37,7 +37,7 @@ T = TypeVar("T")
 def make_ordering(
     name: str,
     *,
-    ranks: Mapping[PageKey, float] | Callable[[PageKey], float] | None = None,
+    ranks: Mapping[PageKey, float] | Callable[[Page], float] | None = None,
     latest_start_at: Callable[[Site], Instant] | None = None,
     score_of: Callable[[Page], float] | None = None,
     seed: int = 0,
@@ -60,7 +60,7 @@ def make_ordering(
         case "optimal":
             if ranks is None:
                 raise JobError("the ordering 'optimal' needs page ranks from an earlier crawl")
-            return Optimal(ranks if callable(ranks) else lambda key: ranks.get(key, 0.0))
+            return Optimal(ranks if callable(ranks) else lambda page: ranks.get(page.key, 0.0))
         case "random":
             return Random(seed)
         case "deadline":

@@ -80,11 +80,11 @@ class Optimal:
 
     name = "optimal"
 
-    def __init__(self, rank_of: Callable[[PageKey], float]) -> None:
+    def __init__(self, rank_of: Callable[[Page], float]) -> None:
         self._rank_of = rank_of
 
     def page_key(self, page: Page) -> Key:
-        return -self._rank_of(page.key)
+        return -self._rank_of(page)
 
     def site_key(self, queue: SiteQueue) -> Key:
         return queue.first_key
