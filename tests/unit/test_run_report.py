@@ -8,6 +8,8 @@ import html
 import math
 import os
 import re
+import sqlite3
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -142,7 +144,9 @@ def test_ranks_are_those_of_the_simulators_reader(run: Path) -> None:
         ranks = LinkGraph(sums).ranks(STARTED_AT)
         keys = np.concatenate([part.keys for part in sums.fetched()])
     assert ranks is not None
-    theirs = {key_of(url): rank for url, rank in ranks_of_run(run).items()}
+    with closing(sqlite3.connect(run / "crawl.sqlite")) as database:
+        ((secret,),) = database.execute("SELECT secret FROM crawl")
+    theirs = {key_of(url, secret): rank for url, rank in ranks_of_run(run).items()}
     # Theirs has the pages that failed in it, too; ours only those fetched. Order and places agree.
     ours = dict(zip(keys.tolist(), ranks.rank.tolist(), strict=True))
     common = [key for key in ours if key in theirs]
