@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.runs import BOUND, PAGE_BYTES, STARTED_AT, make_run
 
-from headway.pages.url import key_of
 from headway.report.canvas import new_figure
 from headway.report.plots import draw_picture
 from headway.report.run_charts import (
@@ -145,8 +144,9 @@ def test_ranks_are_those_of_the_simulators_reader(run: Path) -> None:
         keys = np.concatenate([part.keys for part in sums.fetched()])
     assert ranks is not None
     with closing(sqlite3.connect(run / "crawl.sqlite")) as database:
-        ((secret,),) = database.execute("SELECT secret FROM crawl")
-    theirs = {key_of(url, secret): rank for url, rank in ranks_of_run(run).items()}
+        named = database.execute("SELECT site.site || path, key FROM page JOIN site ON site.id = site_id")
+        key_at = dict(named.fetchall())
+    theirs = {key_at[url]: rank for url, rank in ranks_of_run(run).items()}
     # Theirs has the pages that failed in it, too; ours only those fetched. Order and places agree.
     ours = dict(zip(keys.tolist(), ranks.rank.tolist(), strict=True))
     common = [key for key in ours if key in theirs]
