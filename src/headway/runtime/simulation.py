@@ -33,6 +33,7 @@ from headway.plugins import is_reference
 from headway.policy.ordering import make_ordering, parse_ordering
 from headway.policy.ordering.ranked import Ranks, pagerank
 from headway.policy.scope import ANY_TYPE, Scope
+from headway.policy.server_groups import GroupRules
 from headway.policy.timetable import Entry, Timetable
 from headway.runtime.driver import VirtualClock
 from headway.runtime.plan import plan_from_job, start_of
@@ -264,7 +265,12 @@ def job_of_setup(setup: Setup, sites: int) -> Job:
     file = JobFile(crawl=crawl, site=(SiteTable(url="http://study.test/"),))
     job = build_job(file, Source("the options"))
     return structs.replace(
-        job, sites=(), timetable=setup.timetable, strategy=setup.strategy, interval_s=setup.interval_s
+        job,
+        sites=(),
+        timetable=setup.timetable,
+        strategy=setup.strategy,
+        interval_s=setup.interval_s,
+        groups=GroupRules(),  # each site of a study is a server, and no two share a domain
     )
 
 
