@@ -32,7 +32,15 @@ from headway.cli.frame import (
 from headway.cli.inspect import beside, serve_options
 from headway.cli.options import job_options, learning_options, learnt_by, set_options
 from headway.cli.running import Progress, RunType, allow_many_files, drain_on_signals, print_summary, tell
-from headway.cluster.collecting import CollectorOptions, CollectRun, begin, begin_recrawl, job_of, job_tables
+from headway.cluster.collecting import (
+    CollectorOptions,
+    CollectRun,
+    begin,
+    begin_recrawl,
+    has_shortened_files,
+    job_of,
+    job_tables,
+)
 from headway.config.job import Job, SiteWish, build_job
 from headway.config.reading import Source, convert, read_job_file
 from headway.config.schema import DEFAULT_USER_AGENT
@@ -161,6 +169,8 @@ def crawl_command(
     run: Path | str = out if store is None else store
     now = WallClock().now()
     following = next_round(run, now)
+    if store is not None and following.begins and has_shortened_files(Address.parse(store), out):
+        following = NextRound(begins=False)  # a repair comes first
     # A continued crawl keeps its deadlines, including those that have passed in the meantime.
     started_at = now if following.begins else begun_at(run) or now
     job = job_from(targets, options, started_at, streams=processes == 1 and store is None)

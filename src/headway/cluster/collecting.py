@@ -55,6 +55,7 @@ from headway.store.postgres.reader import PostgresReader
 from headway.store.postgres.store import PostgresStore
 from headway.store.reader import Sample, open_reader
 from headway.store.recrawl import begin_round
+from headway.store.repair import shortened
 from headway.units import Instant, Seconds
 from headway.view.live import EngineMonitor
 from headway.view.run import RunView
@@ -367,6 +368,18 @@ class CollectRun:
 def _close_quietly(coordinator: ThreadedCoordinator) -> None:
     with suppress(HeadwayError):
         coordinator.close()
+
+
+def has_shortened_files(address: Address, folder: Path) -> bool:
+    """Whether a power cut has shortened files of the collector in this folder."""
+    if not CollectorFolder.is_at(folder):
+        return False
+    place = CollectorFolder.claim(folder, "").place
+    store = PostgresStore(address, place=place, make=False)
+    try:
+        return bool(shortened(folder, store.committed_lengths()))
+    finally:
+        store.close()
 
 
 def job_tables(run: Path | str) -> dict[str, Any]:

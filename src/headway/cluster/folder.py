@@ -121,6 +121,11 @@ class CollectorFolder:
         self.on_decision: Callable[[Decision], None] | None = None
         self._open: ExitStack | None = None
 
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Whether this is the folder of a collector."""
+        return (path / _MARK).is_file()
+
     @classmethod
     def claim(cls, path: Path, name: str) -> CollectorFolder:
         """Open a new or empty folder, or the folder of a collector."""
