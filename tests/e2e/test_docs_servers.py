@@ -76,7 +76,7 @@ def test_a_crawl_goes_through_a_proxy_with_a_login_as_the_page_says(tmp_path: Pa
     authority.issue_cert(HOST).configure_cert(tls)
     folder = tmp_path / "squid"
     folder.mkdir()
-    (folder / "users").write_text(f"crawler:{run('openssl passwd -apr1 secret', tmp_path)}")
+    (folder / "users").write_text(f"crawler:{run('openssl passwd -apr1 my-password', tmp_path)}")
     access = (
         f"auth_param basic program {checker} {folder}/users\nacl known proxy_auth REQUIRED\n"
         f"http_access allow known\nhttp_access deny all"
@@ -98,7 +98,7 @@ def test_a_crawl_goes_through_a_proxy_with_a_login_as_the_page_says(tmp_path: Pa
     tunnels = [line for line in lines_of(folder / "access.log") if f"CONNECT {HOST}:{port} crawler" in line]
     assert tunnels
     kept = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
-    assert b"secret" not in kept
+    assert b"my-password" not in kept
 
 
 @needs_squid

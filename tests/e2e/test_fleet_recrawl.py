@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import signal
 import subprocess
 import sys
@@ -138,4 +139,5 @@ def test_a_crawl_that_has_ended_makes_a_round_when_it_is_started_again(postgres_
         text=True,
         check=True,
     )
-    assert done.stdout.count(",unchanged\n") + done.stdout.count(",unchanged\r\n") == second.unchanged
+    exported = csv.DictReader(done.stdout.splitlines())
+    assert [row["change"] for row in exported].count("unchanged") == second.unchanged
