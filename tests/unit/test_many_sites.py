@@ -491,7 +491,7 @@ def test_the_sums_of_a_status_are_those_of_all_sites_and_only_some_are_read(
     store.commit([SaveTasks(tuple(map(Task, sites, [()] * 3000, due_at)))], {})
     store.commit([SaveFound(tuple(page_of(n, 0) for n in range(0, 3000, 2)))], {})
     noticed = [
-        SaveNotice(sites[n], chance.choice([NOT_FETCHED, FETCHED, REDIRECTS]), "x", NOW) for n in range(9)
+        SaveNotice(sites[n], NOW, chance.choice([NOT_FETCHED, FETCHED, REDIRECTS]), "x") for n in range(9)
     ]
     store.commit(noticed, {})
     store.close()
