@@ -97,7 +97,7 @@ def print_summary(console: Console, summary: Summary, listed_of: int | None = No
 
 
 def _most_important(sites: Sequence[SiteResult]) -> Sequence[SiteResult]:
-    """The sites to list: all, or of very many those that were not crawled and the first deadlines to come."""
+    """The sites to list: all; of very many, the sites not crawled and the first deadlines to come."""
     if len(sites) <= _MOST_SITES_LISTED:
         return sites
 

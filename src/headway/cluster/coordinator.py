@@ -155,7 +155,7 @@ class Report(msgspec.Struct, frozen=True):
     wanted: tuple[str, ...] = ()
     """Servers and domains that its sites wait for."""
     released: tuple[tuple[str, Instant], ...] = ()
-    """Those that it gives up, and when each may be requested again."""
+    """The ones it gives up, and when each may be requested again."""
     active_in_all: int = 0
     """If `active` has not all of them, how many there are."""
 

@@ -138,7 +138,7 @@ def header_of(path: tuple[str, ...], *, is_list: bool) -> str:
 @functools.lru_cache(maxsize=256)
 def _keys_of(table: DeclaredTable) -> dict[str, DeclaredKey]:
     hints = get_type_hints(table.struct, include_extras=True)
-    # A table's own keys come before those that it shares with others.
+    # A table's own keys come before the keys that it shares with others.
     own = table.struct.__annotations__
     fields = sorted(msgspec.structs.fields(table.struct), key=lambda field: field.name not in own)
     return {field.encode_name: _declared(field, hints[field.name], table) for field in fields}

@@ -390,6 +390,6 @@ def signer_of(table: IdentityTable, now: Instant | None) -> Signer | None:
 
 @functools.lru_cache(maxsize=1)
 def know_public_suffixes() -> None:
-    """Read the Public Suffix List, by which domains are told apart."""
+    """Read the Public Suffix List, which separates domains."""
     text = resources.files("headway.config").joinpath("public_suffixes.txt").read_text(encoding="ascii")
     use_public_suffixes(line for line in text.splitlines() if not line.startswith("#"))

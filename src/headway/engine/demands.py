@@ -138,7 +138,7 @@ class SharedLimits:
         return [group for group in found if group is not None and group.pause_s > 0]
 
     def all(self) -> list[SharedLimit]:
-        """Those that several sites share."""
+        """The ones that several sites share."""
         groups = (*self._domains.values(), *self._servers.values())
         return [group for group in groups if group.pause_s > 0 and len(group.rows) > 1]
 

@@ -353,7 +353,7 @@ class SiteBudget:
         """How many domains that link to one can make a difference."""
         self._pages_of: dict[str, int] = {}
         self._bytes_of: dict[str, int] = {}
-        """By domain, of those that the job does not name."""
+        """By domain, of the domains that the job does not name."""
         self._collectors = 1
         self._known: set[str] = set()
         """Further sites."""

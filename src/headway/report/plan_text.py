@@ -107,9 +107,9 @@ class Hour(msgspec.Struct, frozen=True):
     """What the link can carry."""
     planned_bytes: float
     sites: list[str]
-    """Those that receive, most first."""
+    """The ones that receive, most first."""
     ends: list[str]
-    """Those that are complete by the end of the hour."""
+    """The ones complete by the end of the hour."""
     due: list[str]
     """Those whose deadlines are in the hour."""
 

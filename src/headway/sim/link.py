@@ -390,7 +390,7 @@ class _Kind:
         self.speed = 0.0
         """Of virtual time."""
         self.due_at = math.inf
-        """When the first of those that share ends."""
+        """When the first of the sharing transfers ends."""
         self.weight = 0.0
         """Of those that share; without claims, their number."""
         self.count = 0
